@@ -1,0 +1,150 @@
+//! All that is known of a table or a shard, read fresh before each decision.
+//!
+//! What was not measured is `None`, never zero: an unknown size must not look like a small one.
+
+use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use serde::{Deserialize, Serialize};
+
+/// One flushed SSTable that the shard manifest lists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SsTableFacts {
+    /// Generation; higher is newer. Unique in a shard.
+    pub generation: u64,
+    /// Folder name below the shard. With the generation this is the SSTable's identity (R2.10).
+    pub path: String,
+    /// Bytes on storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Live rows, tombstones included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// When it was flushed, milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flushed_at_ms: Option<u64>,
+}
+
+/// What became of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShardStatus {
+    /// Takes writes.
+    #[default]
+    Active,
+    /// Being dropped: left alone (R2.15).
+    Sealed,
+}
+
+/// Files of a shard that nothing lists any more: what `collect` may delete one day (R2.15).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GarbageFacts {
+    /// What kind of file it is.
+    pub kind: GarbageKind,
+    /// Path below the shard: a folder of an SSTable, a WAL entry, a manifest.
+    pub path: String,
+    /// The generation (SSTable), entry position (WAL) or version (manifest) the path stands for.
+    pub position: u64,
+    /// Bytes on storage.
+    pub bytes: u64,
+    /// Since when nothing needs it as far as storage can tell, milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+}
+
+/// Kinds of garbage a shard leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GarbageKind {
+    /// The folder of an SSTable that no manifest lists.
+    SsTable,
+    /// A WAL entry at or below the replay position.
+    WalEntry,
+    /// A shard manifest older than the newest.
+    Manifest,
+}
+
+/// One MemWAL shard of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardFacts {
+    /// Shard id (UUID, lower case, hyphenated).
+    pub shard: String,
+    /// Active or sealed.
+    #[serde(default)]
+    pub status: ShardStatus,
+    /// Version of the shard manifest these facts were read from.
+    #[serde(default)]
+    pub manifest_version: u64,
+    /// The listed SSTables, in any order.
+    #[serde(default)]
+    pub sstables: Vec<SsTableFacts>,
+    /// Highest generation folded into the base, 0 for none yet. Every generation at or below it is folded.
+    #[serde(default)]
+    pub compacted_generation: u64,
+    /// Generation up to which each index of the table covers this shard. An index that is absent
+    /// here is not caught up (R2.10).
+    #[serde(default)]
+    pub caught_up: BTreeMap<String, u64>,
+    /// Lowest `compacted_generation` that any retained base version, tag or branch records for this
+    /// shard: SSTables above it are still needed by a reader of that version (R2.15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retained_generation: Option<u64>,
+    /// The retained version, tag or branch behind `retained_generation`, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retained_by: Option<String>,
+    /// Unlisted files. `None`: the folder was not walked in this evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub garbage: Option<Vec<GarbageFacts>>,
+    /// A pass in progress (the latch of R2.12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<PassFacts>,
+}
+
+/// A fold in progress on a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PassFacts {
+    /// When it was dispatched, milliseconds since the epoch.
+    pub since_ms: u64,
+    /// Who holds it, for people (a job id, a process).
+    pub holder: String,
+}
+
+/// One index of a table. Lance's own system indexes are not listed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexFacts {
+    /// Name, unique in the table.
+    pub name: String,
+    /// Type as job names spell it: `btree`, `bitmap`, `fts`, `ivfpq`, …
+    pub kind: String,
+    /// Rows of the base that no segment of the index covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unindexed_rows: Option<u64>,
+}
+
+/// One table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableFacts {
+    /// Name below the root.
+    pub table: String,
+    /// Version of the base these facts were read from.
+    pub version: u64,
+    /// Rows of the base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Columns of the primary key, in key order. Empty: the table has none.
+    #[serde(default)]
+    pub primary_key: Vec<String>,
+    /// Indexes, in any order.
+    #[serde(default)]
+    pub indexes: Vec<IndexFacts>,
+    /// Shards, in any order. Empty: the table takes no LSM writes.
+    #[serde(default)]
+    pub shards: Vec<ShardFacts>,
+    /// `caretaker.paused` in the table's config: nothing but catch-up runs (SPEC section 7).
+    #[serde(default)]
+    pub paused: bool,
+}

@@ -1,0 +1,21 @@
+//! Decides when a Lance table needs care. Pure: facts + policy + now in, a plan out.
+//!
+//! ```text
+//! facts (read fresh) ─┐
+//! policy (every knob) ├─> plan_shard / plan_table ─> Plan { one verdict a decision, each with its reasons }
+//! now (milliseconds) ─┘
+//! ```
+//!
+//! No clock, no I/O, no randomness: the same input gives the same plan on a server, in a
+//! plugin and in a browser. `README.md` beside this crate is the contract in words.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod facts;
+pub mod job;
+pub mod plan;
+pub mod policy;
+pub mod time;
