@@ -1,0 +1,99 @@
+//! Which tables exist under a root.
+
+use std::sync::Arc;
+
+use lance::session::Session;
+use lance_io::object_store::{ObjectStore, ObjectStoreParams};
+use object_store::path::Path;
+
+use crate::error::{Doing, Error, Result};
+
+/// A folder of this ending is a table, as LanceDB lays them out.
+const TABLE_ENDING: &str = ".lance";
+
+/// Where tables lie: a database (a folder of `<name>.lance`), or one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    uri: String,
+}
+
+/// A table found under a root, not opened yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableRef {
+    /// Name, without the ending.
+    pub name: String,
+    /// Where it lies.
+    pub uri: String,
+}
+
+impl Root {
+    /// Reads a root as a person writes it: a local path (`~` is the shell's), `file://`, `s3://`,
+    /// `gs://` or `az://`. One place has one spelling: `file:///t.lance/?` is `/t.lance`.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty root, a scheme nobody serves, and a local folder that is not there.
+    pub fn parse(text: &str) -> Result<Self> {
+        let plain = text.trim_end_matches(['/', '?']);
+        if plain.trim().is_empty() {
+            return Err(Error::Invalid(format!("`{text}` names no folder; give a path or s3://, gs://, az://")));
+        }
+        match plain.split_once("://") {
+            None => Self::local(plain),
+            Some(("file", _)) => {
+                let path = url::Url::parse(plain).ok().and_then(|url| url.to_file_path().ok());
+                let path = path.as_deref().and_then(std::path::Path::to_str);
+                Self::local(path.ok_or_else(|| Error::Invalid(format!("`{text}` is not a local file URL")))?)
+            }
+            Some(("s3" | "gs" | "az", _)) => Ok(Self { uri: plain.to_string() }),
+            Some((scheme, _)) => Err(Error::Invalid(format!(
+                "`{scheme}://` is not served; use a local path, file://, s3://, gs:// or az://"
+            ))),
+        }
+    }
+
+    fn local(path: &str) -> Result<Self> {
+        let found = std::fs::canonicalize(path).map_err(|e| Error::Invalid(format!("`{path}`: {e}")))?;
+        if !found.is_dir() {
+            return Err(Error::Invalid(format!("`{path}` is a file; a table or a database is a folder")));
+        }
+        let uri = found.to_str().ok_or_else(|| Error::Invalid(format!("`{}` is not UTF-8", found.display())))?;
+        Ok(Self { uri: uri.to_string() })
+    }
+
+    /// The root as every error and log shows it.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Every table, sorted by name. A root that is a table itself is the only one.
+    ///
+    /// # Errors
+    /// `Invalid` where there is neither a table nor a folder of tables.
+    pub async fn tables(&self, session: &Arc<Session>) -> Result<Vec<TableRef>> {
+        let (store, path) = self.open(session).await?;
+        let listed = store.inner.list_with_delimiter(Some(&path)).await;
+        let listed = listed.map_err(lance_core::Error::from).doing(|| format!("listing `{}`", self.uri))?;
+        let folders: Vec<&str> = listed.common_prefixes.iter().filter_map(Path::filename).collect();
+        if folders.contains(&"_versions") {
+            let name = self.uri.rsplit('/').next().unwrap_or(&self.uri);
+            let name = name.strip_suffix(TABLE_ENDING).unwrap_or(name).to_string();
+            return Ok(vec![TableRef { name, uri: self.uri.clone() }]);
+        }
+        let mut tables: Vec<TableRef> = folders
+            .into_iter()
+            .filter_map(|folder| Some((folder, folder.strip_suffix(TABLE_ENDING)?)))
+            .map(|(folder, name)| TableRef { name: name.to_string(), uri: format!("{}/{folder}", self.uri) })
+            .collect();
+        if tables.is_empty() && self.uri.ends_with(TABLE_ENDING) {
+            return Err(Error::Invalid(format!("`{}` is not a Lance table: it has no `_versions` folder", self.uri)));
+        }
+        tables.sort();
+        Ok(tables)
+    }
+
+    async fn open(&self, session: &Arc<Session>) -> Result<(Arc<ObjectStore>, Path)> {
+        let params = ObjectStoreParams::default();
+        let opened = ObjectStore::from_uri_and_params(session.store_registry(), &self.uri, &params).await;
+        opened.doing(|| format!("opening `{}`", self.uri))
+    }
+}

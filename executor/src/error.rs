@@ -1,0 +1,100 @@
+//! Errors by what the caller does next.
+
+use lance_core::Error as LanceError;
+
+/// What went wrong, sorted by what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Storage or network trouble: the same work may succeed when tried again.
+    #[error("{0}")]
+    Retry(String),
+    /// Somebody else changed the table meanwhile: read fresh facts and plan again.
+    #[error("{0}")]
+    Conflict(String),
+    /// Another pass has already done this work, or more of it (R2.12). Not a fault of the table.
+    #[error("superseded: {0}")]
+    Superseded(String),
+    /// A pass runs on the shard; a forced one is refused, never queued (R2.12).
+    #[error("{0}")]
+    Busy(String),
+    /// The table or the request is not as it must be. Trying again changes nothing.
+    #[error("{0}")]
+    Invalid(String),
+    /// Anything else. Nothing of the table was changed.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// Result with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The kind in one word, for logs and `--json`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Retry(_) => "retry",
+            Self::Conflict(_) => "conflict",
+            Self::Superseded(_) => "superseded",
+            Self::Busy(_) => "busy",
+            Self::Invalid(_) => "invalid",
+            Self::Fatal(_) => "fatal",
+        }
+    }
+
+    /// The same kind of error, with what was being done in front.
+    pub fn context(self, doing: impl std::fmt::Display) -> Self {
+        let say = |m: String| format!("{doing}: {m}");
+        match self {
+            Self::Retry(m) => Self::Retry(say(m)),
+            Self::Conflict(m) => Self::Conflict(say(m)),
+            Self::Superseded(m) => Self::Superseded(say(m)),
+            Self::Busy(m) => Self::Busy(say(m)),
+            Self::Invalid(m) => Self::Invalid(say(m)),
+            Self::Fatal(m) => Self::Fatal(say(m)),
+        }
+    }
+}
+
+impl From<LanceError> for Error {
+    fn from(error: LanceError) -> Self {
+        let text = error.to_string();
+        // Lance appends the source line that raised an error; people need the sentence only.
+        let text = match text.find(", /") {
+            Some(at) if text[at..].contains(".rs:") => text[..at].to_string(),
+            _ => text,
+        };
+        match error {
+            LanceError::RetryableCommitConflict { .. }
+            | LanceError::CommitConflict { .. }
+            | LanceError::IncompatibleTransaction { .. }
+            | LanceError::TooMuchWriteContention { .. } => Self::Conflict(text),
+            LanceError::IO { .. } | LanceError::Timeout { .. } => Self::Retry(text),
+            LanceError::InvalidInput { .. }
+            | LanceError::SchemaMismatch { .. }
+            | LanceError::Schema { .. }
+            | LanceError::DatasetNotFound { .. }
+            | LanceError::NotFound { .. }
+            | LanceError::NotSupported { .. }
+            | LanceError::CorruptFile { .. }
+            | LanceError::InvalidTableLocation { .. } => Self::Invalid(text),
+            _ => Self::Fatal(text),
+        }
+    }
+}
+
+impl From<arrow_schema::ArrowError> for Error {
+    fn from(error: arrow_schema::ArrowError) -> Self {
+        Self::from(LanceError::from(error))
+    }
+}
+
+/// A [`LanceError`]-returning call with what it was doing put in front of its message.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| e.into().context(what()))
+    }
+}

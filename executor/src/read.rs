@@ -1,0 +1,148 @@
+//! The only way in: Lance's manifests, indexes and folders become facts.
+
+mod garbage;
+mod retained;
+mod sizes;
+
+use std::collections::BTreeMap;
+
+use lance::index::DatasetIndexExt;
+use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest, ShardStatus as LanceStatus};
+use lance_table::system_index::is_system_index;
+use planner::facts::{IndexFacts, ShardFacts, ShardStatus, SsTableFacts, TableFacts};
+use uuid::Uuid;
+
+pub use self::sizes::Sizes;
+use crate::error::{Doing, Result};
+use crate::table::{Table, shard_id};
+
+/// Config key that pauses a table (SPEC section 7).
+const PAUSED: &str = "caretaker.paused";
+
+/// How much to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// What the fold needs: one manifest a shard.
+    Fold,
+    /// Also each shard's folder and the retained versions, for collecting.
+    Garbage,
+}
+
+/// Reads everything that is decided about `table`, from the version it is open at.
+///
+/// # Errors
+/// A shard whose manifest can't be read fails the table: half the facts would be a wrong plan.
+pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<TableFacts> {
+    let mem_wal = table.mem_wal().await?;
+    let indexes = indexes(table).await?;
+    let mut shards = Vec::new();
+    if let Some(mem_wal) = &mem_wal {
+        let retained = match depth {
+            Depth::Fold => None,
+            Depth::Garbage => Some(retained::oldest(table).await?),
+        };
+        for shard in shard_ids(table).await? {
+            let manifest = table.shard_manifest(shard).await?;
+            let mut facts = shard_facts(table, mem_wal, &manifest, sizes).await?;
+            if let Some(oldest) = &retained {
+                facts.retained_generation = Some(oldest.generation(&shard));
+                facts.retained_by = oldest.name();
+                facts.garbage = Some(garbage::walk(table, &manifest).await?);
+            }
+            shards.push(facts);
+        }
+    }
+    let paused = table.dataset.manifest().config.get(PAUSED).is_some_and(|v| v == "true");
+    Ok(TableFacts {
+        table: table.name.clone(),
+        version: table.version(),
+        rows: Some(table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64),
+        primary_key: table.primary_key(),
+        indexes,
+        shards,
+        paused,
+    })
+}
+
+/// The facts of one shard, with its folder walked.
+pub(crate) async fn shard_with_garbage(table: &Table, shard: &str, sizes: &Sizes) -> Result<TableFacts> {
+    let shard = shard_id(shard)?;
+    let mut facts = table_facts(table, Depth::Fold, sizes).await?;
+    let oldest = retained::oldest(table).await?;
+    let manifest = table.shard_manifest(shard).await?;
+    let garbage = garbage::walk(table, &manifest).await?;
+    for found in facts.shards.iter_mut().filter(|s| s.shard == shard.to_string()) {
+        found.retained_generation = Some(oldest.generation(&shard));
+        found.retained_by = oldest.name();
+        found.garbage = Some(garbage.clone());
+    }
+    Ok(facts)
+}
+
+/// The shards that have a folder, sorted.
+async fn shard_ids(table: &Table) -> Result<Vec<Uuid>> {
+    let store = table.store();
+    let dir = lance::dataset::mem_wal::util::mem_wal_path(&table.base());
+    let names = store.read_dir(dir).await.doing(|| format!("listing the shards of `{}`", table.name))?;
+    let mut ids: Vec<Uuid> = names.iter().filter_map(|n| Uuid::parse_str(n.trim_end_matches('/')).ok()).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+async fn shard_facts(
+    table: &Table, mem_wal: &MemWalIndexDetails, manifest: &ShardManifest, sizes: &Sizes,
+) -> Result<ShardFacts> {
+    let shard = manifest.shard_id;
+    let mut sstables = Vec::new();
+    for sstable in &manifest.sstables {
+        let size = sizes.of(table, &shard, &sstable.path).await?;
+        sstables.push(SsTableFacts {
+            generation: sstable.generation,
+            path: sstable.path.clone(),
+            bytes: size.map(|s| s.bytes),
+            rows: sstable.physical_rows,
+            flushed_at_ms: size.map(|s| s.flushed_at_ms),
+        });
+    }
+    let compacted = mem_wal.compacted_sstables.iter().find(|c| c.shard_id == shard);
+    let caught_up: BTreeMap<String, u64> = mem_wal
+        .index_catchup
+        .iter()
+        .filter_map(|i| Some((i.index_name.clone(), i.caught_up_generation_for_shard(&shard)?)))
+        .collect();
+    Ok(ShardFacts {
+        shard: shard.to_string(),
+        status: match manifest.status {
+            LanceStatus::Sealed => ShardStatus::Sealed,
+            _ => ShardStatus::Active,
+        },
+        manifest_version: manifest.version,
+        sstables,
+        compacted_generation: compacted.map_or(0, |c| c.generation),
+        caught_up,
+        ..ShardFacts::default()
+    })
+}
+
+async fn indexes(table: &Table) -> Result<Vec<IndexFacts>> {
+    let described = table.dataset.describe_indices(None).await;
+    let described = described.doing(|| format!("reading the indexes of `{}`", table.name))?;
+    let rows = table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64;
+    Ok(described
+        .iter()
+        .filter(|index| !index.metadata().iter().any(is_system_index))
+        .map(|index| IndexFacts {
+            name: index.name().to_string(),
+            kind: kind(index.index_type()),
+            unindexed_rows: Some(rows.saturating_sub(index.rows_indexed())),
+        })
+        .collect())
+}
+
+/// Lance's name of an index type as job names spell it: `IVF_PQ` is `ivfpq`, `Inverted` is `fts`.
+fn kind(lance: &str) -> String {
+    match lance.to_ascii_lowercase().replace('_', "").as_str() {
+        "inverted" => "fts".into(),
+        other => other.into(),
+    }
+}

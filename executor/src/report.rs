@@ -1,0 +1,126 @@
+//! What was done, for people and for `--json`.
+
+use planner::facts::TableFacts;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::run::fold::FoldReport;
+
+/// One job that ran, or was refused.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobReport {
+    /// Job type, as in the Job Registry: `memwal_compaction`, …
+    pub job: String,
+    /// What it worked on: shards or indexes.
+    pub on: Vec<String>,
+    /// Wall time, milliseconds.
+    pub millis: u64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub end: JobEnd,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "end")]
+pub enum JobEnd {
+    /// Rows moved into the base.
+    Folded(FoldReport),
+    /// Indexes extended.
+    CaughtUp,
+    /// SSTables taken off the list.
+    Retired {
+        /// How many.
+        sstables: u64,
+    },
+    /// Files deleted.
+    Collected {
+        /// How many.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// Somebody else did it first; nothing is wrong with the table.
+    Superseded {
+        /// Who and what.
+        why: String,
+    },
+    /// A pass runs on the shard already.
+    Busy {
+        /// Who holds it.
+        why: String,
+    },
+    /// It did not work out; nothing was changed by it.
+    Failed {
+        /// The error's kind.
+        kind: &'static str,
+        /// What, why, and what to do.
+        why: String,
+    },
+}
+
+impl From<Error> for JobEnd {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Superseded(why) => Self::Superseded { why },
+            Error::Busy(why) => Self::Busy { why },
+            other => Self::Failed { kind: other.kind(), why: other.to_string() },
+        }
+    }
+}
+
+/// A table's numbers at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Version of the base.
+    pub version: u64,
+    /// Rows of the base.
+    pub rows: Option<u64>,
+    /// Shards.
+    pub shards: u64,
+    /// SSTables not folded yet.
+    pub unfolded: u64,
+    /// SSTables folded but still listed.
+    pub folded_listed: u64,
+    /// Bytes of listed SSTables, as far as measured.
+    pub sstable_bytes: u64,
+}
+
+impl From<&TableFacts> for Snapshot {
+    fn from(facts: &TableFacts) -> Self {
+        let listed = || facts.shards.iter().flat_map(|shard| shard.sstables.iter().map(move |s| (shard, s)));
+        let unfolded = listed().filter(|(shard, s)| s.generation > shard.compacted_generation).count() as u64;
+        Self {
+            version: facts.version,
+            rows: facts.rows,
+            shards: facts.shards.len() as u64,
+            unfolded,
+            folded_listed: listed().count() as u64 - unfolded,
+            sstable_bytes: listed().filter_map(|(_, s)| s.bytes).sum(),
+        }
+    }
+}
+
+/// Everything one table went through.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableReport {
+    /// Table name.
+    pub table: String,
+    /// Before the first job.
+    pub before: Option<Snapshot>,
+    /// After the last one.
+    pub after: Option<Snapshot>,
+    /// The jobs, in the order they ran.
+    pub jobs: Vec<JobReport>,
+    /// Why the table could not be evaluated, if so.
+    pub error: Option<String>,
+    /// Wall time, milliseconds.
+    pub millis: u64,
+}
+
+impl TableReport {
+    /// Whether something of this table needs a person.
+    pub fn failed(&self) -> bool {
+        self.error.is_some() || self.jobs.iter().any(|j| matches!(j.end, JobEnd::Failed { .. }))
+    }
+}

@@ -1,0 +1,120 @@
+//! Streams the winning rows of the prefix into new fragments of the base, uncommitted.
+
+use std::sync::Arc;
+
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::SchemaRef;
+use arrow_select::filter::filter_record_batch;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, TryStreamExt};
+use lance::Dataset;
+use lance::dataset::mem_wal::{TOMBSTONE, arrow_schema_with_field_ids, reconcile_batches};
+use lance::dataset::transaction::Operation;
+use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
+use lance_core::ROW_ADDR;
+use lance_table::format::{Fragment, RowIdMeta};
+use lance_table::rowids::{RowIdSequence, rechunk_sequences, write_row_ids};
+use roaring::RoaringTreemap;
+
+use super::source::{ScanLimits, Source, addresses};
+use crate::error::{Doing, Error, Result};
+use crate::run::Progress;
+
+/// What one pass puts into the base.
+pub(super) struct Rows<'a> {
+    pub(super) dataset: &'a Arc<Dataset>,
+    pub(super) sources: &'a [Source],
+    pub(super) key: &'a [String],
+    pub(super) limits: ScanLimits,
+    pub(super) progress: &'a Arc<Progress>,
+}
+
+impl Rows<'_> {
+    /// Writes the rows at `picked` (one bitmap a source) as new fragments.
+    pub(super) async fn write(&self, picked: &[RoaringTreemap]) -> Result<Vec<Fragment>> {
+        if picked.iter().all(RoaringTreemap::is_empty) {
+            return Ok(Vec::new());
+        }
+        let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
+        let transaction = InsertBuilder::new(self.dataset.clone())
+            .with_params(&params)
+            .execute_uncommitted_stream(self.stream(picked)?)
+            .await
+            .doing(|| "writing the folded rows".into())?;
+        match transaction.operation {
+            Operation::Append { fragments } => Ok(fragments),
+            other => Err(Error::Fatal(format!("an append became {other}"))),
+        }
+    }
+
+    /// As [`Self::write`], for rows that replace base rows and keep their stable row ids.
+    /// `ids` holds the row ids in the order of the stream: by source, then by address.
+    pub(super) async fn write_with_ids(&self, picked: &[RoaringTreemap], ids: &[u64]) -> Result<Vec<Fragment>> {
+        let mut fragments = self.write(picked).await?;
+        let sizes: Vec<u64> = fragments.iter().map(|f| f.physical_rows.unwrap_or(0) as u64).collect();
+        let sequences = rechunk_sequences([RowIdSequence::from(ids)], sizes, false)?;
+        for (fragment, sequence) in fragments.iter_mut().zip(sequences) {
+            fragment.row_id_meta = Some(RowIdMeta::Inline(write_row_ids(&sequence).into()));
+        }
+        Ok(fragments)
+    }
+
+    /// The picked rows in the table's own columns, by source, then by address.
+    fn stream(&self, picked: &[RoaringTreemap]) -> Result<SendableRecordBatchStream> {
+        // Resolved against ids, emitted without them: the plain schema is what the base was created with.
+        let target = Arc::new(arrow_schema_with_field_ids(self.dataset.schema()));
+        let plain: SchemaRef = Arc::new(self.dataset.schema().into());
+        let parts: Vec<_> = self
+            .sources
+            .iter()
+            .zip(picked)
+            .filter(|(_, picked)| !picked.is_empty())
+            .map(|(source, picked)| {
+                let picked = (picked.len() < source.rows).then(|| picked.clone());
+                (source.scan_rows(self.limits), source.dataset.clone(), picked)
+            })
+            .collect();
+        let (key, progress, out) = (self.key.to_vec(), self.progress.clone(), plain.clone());
+        let stream = futures::stream::iter(parts)
+            .flat_map(move |(batches, sstable, picked)| {
+                let from = Arc::new(without_addresses(&arrow_schema_with_field_ids(sstable.schema())));
+                let (target, plain, key, progress) = (target.clone(), out.clone(), key.clone(), progress.clone());
+                batches.map(move |batch| {
+                    let batch = pick(batch?, picked.as_ref())?;
+                    progress.rows(batch.num_rows() as u64);
+                    to_table(&batch, &from, &target, &plain, &key)
+                })
+            })
+            .try_filter(|batch| std::future::ready(batch.num_rows() > 0))
+            .map_err(|e: Error| DataFusionError::External(Box::new(e)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(plain, stream)))
+    }
+}
+
+fn pick(batch: RecordBatch, picked: Option<&RoaringTreemap>) -> Result<RecordBatch> {
+    let Some(picked) = picked else { return Ok(batch) };
+    let keep: Vec<bool> = addresses(&batch)?.iter().map(|a| picked.contains(*a)).collect();
+    if keep.iter().all(|k| *k) {
+        return Ok(batch);
+    }
+    Ok(filter_record_batch(&batch, &BooleanArray::from(keep))?)
+}
+
+fn without_addresses(schema: &arrow_schema::Schema) -> arrow_schema::Schema {
+    let fields: Vec<_> = schema.fields().iter().filter(|f| f.name() != ROW_ADDR).cloned().collect();
+    arrow_schema::Schema::new(fields)
+}
+
+/// A batch of an SSTable as rows of the table: matched by field id, columns added since as null.
+fn to_table(
+    batch: &RecordBatch, from: &arrow_schema::Schema, target: &SchemaRef, plain: &SchemaRef, key: &[String],
+) -> Result<RecordBatch> {
+    let columns = (0..batch.num_columns()).filter(|i| batch.schema_ref().field(*i).name() != ROW_ADDR);
+    let batch = batch.project(&columns.collect::<Vec<_>>())?;
+    let mut rows = reconcile_batches(from, target, key, vec![batch])?;
+    let batch = rows.pop().ok_or_else(|| Error::Fatal("reconciling lost a batch".into()))?;
+    debug_assert!(batch.column_by_name(TOMBSTONE).is_none());
+    Ok(batch.with_schema(plain.clone())?)
+}

@@ -1,0 +1,290 @@
+//! One table's care: read, plan, run what is due, until nothing is.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lance::session::Session;
+use planner::facts::TableFacts;
+use planner::job::JobSpec;
+use planner::plan::{Plan, Trigger, plan_table};
+use planner::policy::Policy;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::TableRef;
+use crate::env::now_ms;
+use crate::error::{Error, Result};
+use crate::latch::Latches;
+use crate::read::{Depth, Sizes, table_facts};
+use crate::report::{JobEnd, JobReport, Snapshot, TableReport};
+use crate::run::fold::{FoldReport, Prefix, fold};
+use crate::run::{Progress, catchup, collect, retire};
+use crate::table::Table;
+
+/// Passes at once in one process (R2.6, remote maintenance off).
+const PASSES_MAX: usize = 2;
+/// Rounds of one table before a run says that it does not settle.
+const ROUNDS_MAX: u32 = 10_000;
+/// The unit in which passes share the byte budget.
+const BUDGET_UNIT: u64 = 1 << 20;
+
+/// Whether to go on after one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// One round: what is due now.
+    Once,
+    /// Until nothing is due.
+    Quiet,
+}
+
+/// Everything a process shares between its tables.
+pub struct Tender {
+    /// The knobs.
+    pub policy: Policy,
+    /// Who folds what.
+    pub latches: Latches,
+    session: Arc<Session>,
+    sizes: Sizes,
+    passes: Semaphore,
+    budget: Semaphore,
+    stop: CancellationToken,
+}
+
+/// One evaluation: what the table is like and what should be done.
+pub struct Evaluation {
+    /// The table as of the version read.
+    pub table: Table,
+    /// What was read.
+    pub facts: TableFacts,
+    /// What follows.
+    pub plan: Plan,
+}
+
+impl Tender {
+    /// A tender with `policy`; after `stop` is cancelled it begins no new job.
+    pub fn new(policy: Policy, session: Arc<Session>, stop: CancellationToken) -> Self {
+        let budget = policy.pass_bytes.div_ceil(BUDGET_UNIT).clamp(1, u64::from(u32::MAX)) as usize;
+        Self {
+            policy,
+            latches: Latches::default(),
+            session,
+            sizes: Sizes::default(),
+            passes: Semaphore::new(PASSES_MAX),
+            budget: Semaphore::new(budget),
+            stop,
+        }
+    }
+
+    /// Opens the table fresh, reads its facts and plans (R3.3).
+    ///
+    /// # Errors
+    /// Whatever keeps the table from being read.
+    pub async fn evaluate(&self, table: &TableRef, depth: Depth, trigger: Trigger) -> Result<Evaluation> {
+        let table = Table::open(&table.name, &table.uri, &self.session).await?;
+        let mut facts = table_facts(&table, depth, &self.sizes).await?;
+        for shard in &mut facts.shards {
+            shard.pass = self.latches.holder(&table, &shard.shard);
+        }
+        let plan = plan_table(&facts, &self.policy, now_ms(), trigger);
+        Ok(Evaluation { table, facts, plan })
+    }
+
+    /// Tends one table. Errors end up in the report: one table's trouble is not another's.
+    pub async fn tend(
+        &self, table: &TableRef, trigger: Trigger, depth: Depth, until: Until, progress: &Arc<Progress>,
+    ) -> TableReport {
+        let started = Instant::now();
+        let mut report = TableReport {
+            table: table.name.clone(),
+            before: None,
+            after: None,
+            jobs: Vec::new(),
+            error: None,
+            millis: 0,
+        };
+        if let Err(error) = self.rounds(table, trigger, depth, until, progress, &mut report).await {
+            report.error = Some(error.to_string());
+        }
+        report.millis = millis(started);
+        report
+    }
+
+    async fn rounds(
+        &self, table: &TableRef, trigger: Trigger, depth: Depth, until: Until, progress: &Arc<Progress>,
+        report: &mut TableReport,
+    ) -> Result<()> {
+        let mut tried: HashSet<String> = HashSet::new();
+        // Folders are walked last: most of what there is to collect comes from the rounds before.
+        let mut walk = until == Until::Once && depth == Depth::Garbage;
+        for round in 0..ROUNDS_MAX {
+            let now = if walk { Depth::Garbage } else { Depth::Fold };
+            // Force what was asked for, not what comes in meanwhile: a live writer would never let go.
+            let trigger = if round == 0 { trigger } else { follow_up(trigger) };
+            let evaluation = self.evaluate(table, now, trigger).await?;
+            let snapshot = Snapshot::from(&evaluation.facts);
+            report.before.get_or_insert_with(|| snapshot.clone());
+            report.after = Some(snapshot);
+            let due: Vec<JobSpec> =
+                evaluation.plan.jobs().filter(|job| tried.insert(fingerprint(job, &evaluation.facts))).cloned().collect();
+            if due.is_empty() {
+                if walk || depth == Depth::Fold {
+                    return Ok(());
+                }
+                walk = true;
+                continue;
+            }
+            for job in self.run(&evaluation.table, due, progress).await {
+                tracing::info!(table = table.name, job = job.job, on = ?job.on, end = ?job.end, millis = job.millis, "job ended");
+                report.jobs.push(job);
+            }
+            if until == Until::Once {
+                report.after = Some(Snapshot::from(&self.evaluate(table, Depth::Fold, trigger).await?.facts));
+                return Ok(());
+            }
+            if self.stop.is_cancelled() {
+                return Ok(());
+            }
+        }
+        Err(Error::Fatal(format!("`{}` did not come to rest in {ROUNDS_MAX} rounds", table.name)))
+    }
+
+    /// Runs due jobs in plan order; all folds of the table go into one pass and one commit.
+    async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
+        let mut reports = Vec::new();
+        let (folds, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(|job| matches!(job, JobSpec::Fold { .. }));
+        let (first, last): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));
+        for job in first {
+            reports.push(self.timed(&job, self.run_one(table, &job)).await);
+        }
+        if !folds.is_empty() && !self.stop.is_cancelled() {
+            reports.extend(self.fold(table, folds, progress).await);
+        }
+        for job in last {
+            if self.stop.is_cancelled() {
+                break;
+            }
+            reports.push(self.timed(&job, self.run_one(table, &job)).await);
+        }
+        reports
+    }
+
+    async fn timed(&self, job: &JobSpec, end: impl Future<Output = Result<JobEnd>>) -> JobReport {
+        let started = Instant::now();
+        let end = end.await.unwrap_or_else(JobEnd::from);
+        JobReport { job: job.kind(), on: on(job), millis: millis(started), end }
+    }
+
+    async fn run_one(&self, table: &Table, job: &JobSpec) -> Result<JobEnd> {
+        match job {
+            JobSpec::CatchUp { indexes, .. } => {
+                catchup::catch_up(table, indexes).await?;
+                Ok(JobEnd::CaughtUp)
+            }
+            JobSpec::Retire { shard, sstables } => {
+                self.check(table, job).await?;
+                Ok(JobEnd::Retired { sstables: retire::retire(table, shard, sstables).await? })
+            }
+            JobSpec::Collect { .. } => {
+                let done = collect::collect(table, job, &self.sizes).await?;
+                Ok(JobEnd::Collected { files: done.files, bytes: done.bytes })
+            }
+            JobSpec::Fold { shard, .. } => Err(Error::Fatal(format!("the fold of shard `{shard}` runs in a pass"))),
+        }
+    }
+
+    /// Checks a job against the table as it is now (R3.6).
+    async fn check(&self, table: &Table, job: &JobSpec) -> Result<()> {
+        let fresh = table.refreshed().await?;
+        let facts = table_facts(&fresh, Depth::Fold, &self.sizes).await?;
+        planner::check::job(job, &facts).map_err(|violations| {
+            let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            Error::Conflict(format!("{} no longer fits the table: {}", job.kind(), why.join("; ")))
+        })
+    }
+
+    /// One pass over every shard that is due. A shard whose latch is held is left out.
+    async fn fold(&self, table: &Table, jobs: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
+        let (mut reports, mut held, mut prefixes, mut wanted) = (Vec::new(), Vec::new(), Vec::new(), 0u64);
+        for job in jobs {
+            let JobSpec::Fold { shard, sstables, bytes } = &job else { continue };
+            // An unmeasured prefix counts as a whole pass.
+            let size = bytes.unwrap_or(self.policy.pass_bytes);
+            if !prefixes.is_empty() && wanted + size > self.policy.pass_bytes {
+                continue;
+            }
+            match self.latches.take(table, shard, now_ms()) {
+                Ok(latch) => {
+                    wanted += size;
+                    held.push(latch);
+                    prefixes.push(Prefix { shard: shard.clone(), sstables: sstables.clone() });
+                }
+                Err(error) => reports.push(JobReport {
+                    job: job.kind(),
+                    on: on(&job),
+                    millis: 0,
+                    end: error.into(),
+                }),
+            }
+        }
+        if prefixes.is_empty() {
+            return reports;
+        }
+        let started = Instant::now();
+        let done = self.pass(table, &prefixes, wanted, progress).await;
+        drop(held);
+        reports.push(JobReport {
+            job: "memwal_compaction".into(),
+            on: prefixes.into_iter().map(|p| p.shard).collect(),
+            millis: millis(started),
+            end: done.map_or_else(JobEnd::from, JobEnd::Folded),
+        });
+        reports
+    }
+
+    async fn pass(
+        &self, table: &Table, prefixes: &[Prefix], bytes: u64, progress: &Arc<Progress>,
+    ) -> Result<FoldReport> {
+        let _slot = acquire(&self.passes, 1).await?;
+        let whole = self.policy.pass_bytes.div_ceil(BUDGET_UNIT).max(1);
+        let share = bytes.div_ceil(BUDGET_UNIT).clamp(1, whole).min(u64::from(u32::MAX)) as u32;
+        let _bytes = acquire(&self.budget, share).await?;
+        let memory = self.policy.pass_memory_bytes / PASSES_MAX as u64;
+        let (_, report) = fold(table, prefixes, memory, progress).await?;
+        Ok(report)
+    }
+}
+
+async fn acquire(from: &Semaphore, permits: u32) -> Result<SemaphorePermit<'_>> {
+    from.acquire_many(permits).await.map_err(|e| Error::Fatal(format!("the pool of passes is closed: {e}")))
+}
+
+/// After a forced pass the rest of its work is due by itself; new SSTables are not.
+fn follow_up(trigger: Trigger) -> Trigger {
+    match trigger {
+        Trigger::Forced => Trigger::Relief,
+        other => other,
+    }
+}
+
+/// Two jobs alike are the same work: one that changed nothing must not be tried for ever. A catch-up
+/// is named by the generations it is to reach.
+fn fingerprint(job: &JobSpec, facts: &TableFacts) -> String {
+    let reach: Vec<u64> = match job {
+        JobSpec::CatchUp { .. } => facts.shards.iter().map(|s| s.compacted_generation).collect(),
+        _ => Vec::new(),
+    };
+    format!("{job:?} {reach:?}")
+}
+
+fn on(job: &JobSpec) -> Vec<String> {
+    match job {
+        JobSpec::CatchUp { indexes, .. } => indexes.clone(),
+        other => other.shard().map(str::to_string).into_iter().collect(),
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
