@@ -127,20 +127,20 @@ impl<'a> Pass<'a> {
         let key = key_columns(table)?;
         let types: Vec<(String, DataType)> = key.iter().map(|(name, _, t)| (name.clone(), t.clone())).collect();
         let mut marks = Vec::new();
-        let mut wanted: Vec<(Uuid, &SsTableId)> = Vec::new();
+        let mut wanted: Vec<(Uuid, SsTableId)> = Vec::new();
         for prefix in prefixes {
             let shard = shard_id(&prefix.shard)?;
             let newest = prefix.sstables.iter().map(|s| s.generation).max();
             let newest = newest.ok_or_else(|| Error::Invalid(format!("nothing to fold in shard `{shard}`")))?;
             marks.push(CompactedSsTable::new(shard, newest));
-            wanted.extend(prefix.sstables.iter().map(|s| (shard, s)));
+            wanted.extend(prefix.sstables.iter().map(|s| (shard, s.clone())));
         }
         commit::check_marks(table, &marks).await?;
         for prefix in prefixes {
             check_listed(table, prefix).await?;
         }
         let sources = futures::stream::iter(wanted)
-            .map(|(shard, id)| async move { Source::open(table, &shard, id).await })
+            .map(|(shard, id)| Source::open(table.clone(), shard, id))
             .buffered(OPEN_PARALLEL)
             .try_collect()
             .await?;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
+use lance::Dataset;
 use lance::dataset::CommitBuilder;
 use lance::dataset::scanner::RowAddrTreeMap;
 use lance::dataset::transaction::{Operation, Transaction, TransactionBuilder, UpdateMode};
 use lance_index::mem_wal::CompactedSsTable;
 use lance_table::format::Fragment;
 use lance_table::format::key_existence::KeyExistenceFilter;
-use roaring::RoaringTreemap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 
 use crate::error::{Doing, Error, Result};
 use crate::table::Table;
@@ -73,16 +74,10 @@ impl Change {
 
 /// Writes deletion files for `gone`; returns the fragments they change and those left empty.
 async fn delete(table: &Table, gone: &RoaringTreemap) -> Result<(Vec<Fragment>, Vec<u64>)> {
-    let (dataset, parallel) = (&table.dataset, table.store().io_parallelism());
-    let changes = gone.bitmaps().map(|(id, rows)| async move {
-        let fragment = dataset
-            .get_fragment(id as usize)
-            .ok_or_else(|| Error::Fatal(format!("fragment {id} is gone from version {}", dataset.manifest().version)))?;
-        let left = fragment.extend_deletions(rows.iter()).await.doing(|| format!("deleting from fragment {id}"))?;
-        Ok::<_, Error>((id, left.map(|f| f.metadata().clone())))
-    });
+    let changes: Vec<_> =
+        gone.bitmaps().map(|(id, rows)| delete_from(table.dataset.clone(), id, rows.clone())).collect();
     let changes: Vec<(u32, Option<Fragment>)> =
-        futures::stream::iter(changes).buffered(parallel).try_collect().await?;
+        futures::stream::iter(changes).buffered(table.store().io_parallelism()).try_collect().await?;
     let (mut updated, mut removed) = (Vec::new(), Vec::new());
     for (id, left) in changes {
         match left {
@@ -91,6 +86,14 @@ async fn delete(table: &Table, gone: &RoaringTreemap) -> Result<(Vec<Fragment>, 
         }
     }
     Ok((updated, removed))
+}
+
+async fn delete_from(dataset: Arc<Dataset>, id: u32, rows: RoaringBitmap) -> Result<(u32, Option<Fragment>)> {
+    let fragment = dataset
+        .get_fragment(id as usize)
+        .ok_or_else(|| Error::Fatal(format!("fragment {id} is gone from version {}", dataset.manifest().version)))?;
+    let left = fragment.extend_deletions(rows.iter()).await.doing(|| format!("deleting from fragment {id}"))?;
+    Ok((id, left.map(|f| f.metadata().clone())))
 }
 
 /// What a failed commit means. An answer that got lost is looked up: the commit may have landed.

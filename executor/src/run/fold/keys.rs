@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 pub(super) struct Encoder {
     columns: Vec<String>,
     rows: Option<RowConverter>,
+    /// One for the whole pass: a key must fall into the same slice whenever it is looked at.
+    hasher: DefaultHashBuilder,
 }
 
 /// The keys of one batch.
@@ -42,7 +44,11 @@ impl Encoder {
             [(_, data_type)] if data_type.is_integer() => None,
             _ => Some(RowConverter::new(columns.iter().map(|(_, t)| SortField::new(t.clone())).collect())?),
         };
-        Ok(Self { columns: columns.iter().map(|(name, _)| name.clone()).collect(), rows })
+        Ok(Self {
+            columns: columns.iter().map(|(name, _)| name.clone()).collect(),
+            rows,
+            hasher: DefaultHashBuilder::default(),
+        })
     }
 
     /// Bytes one key takes in a [`KeySet`] beside the set's own overhead, if that is fixed.
@@ -161,13 +167,6 @@ enum KeyRef<'a> {
 }
 
 impl Keys {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Ints(v) => v.len(),
-            Self::Rows(r) => r.num_rows(),
-        }
-    }
-
     fn get(&self, row: usize) -> KeyRef<'_> {
         match self {
             Self::Ints(v) => KeyRef::Int(v[row]),
@@ -227,7 +226,7 @@ impl KeySet {
         };
         Self {
             slice,
-            hasher: DefaultHashBuilder::default(),
+            hasher: encoder.hasher.clone(),
             table: HashTable::new(),
             keys,
             address: Vec::new(),
@@ -323,5 +322,18 @@ impl KeySet {
     pub(super) fn outcome(&self) -> (u64, u64) {
         let count = |want: u8| self.state.iter().filter(|s| **s & (TOMBSTONE | MATCHED) == want).count() as u64;
         (count(MATCHED), count(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_float_is_no_key_and_the_refusal_names_the_column() {
+        for float in [DataType::Float32, DataType::Float64] {
+            let refused = Encoder::new(&[("price".into(), float)]).err().map(|e| e.to_string());
+            assert!(refused.is_some_and(|m| m.contains("`price`")));
+        }
     }
 }

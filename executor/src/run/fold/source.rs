@@ -12,7 +12,7 @@ use lance::Dataset;
 use lance::dataset::mem_wal::{TOMBSTONE, arrow_schema_with_field_ids};
 use lance::dataset::scanner::Scanner;
 use lance_core::ROW_ADDR;
-use lance_core::datatypes::{BlobHandling, LANCE_FIELD_ID_KEY, Schema, format_field_path};
+use lance_core::datatypes::{BlobHandling, LANCE_FIELD_ID_KEY, Schema, format_field_path_minimal};
 use planner::job::SsTableId;
 use uuid::Uuid;
 
@@ -52,13 +52,13 @@ impl ScanLimits {
 }
 
 impl Source {
-    pub(super) async fn open(table: &Table, shard: &Uuid, id: &SsTableId) -> Result<Self> {
-        let dataset = table.open_sstable(shard, &id.path).await?;
+    pub(super) async fn open(table: Table, shard: Uuid, id: SsTableId) -> Result<Self> {
+        let dataset = table.open_sstable(&shard, &id.path).await?;
         let rows = dataset.count_rows(None).await.doing(|| format!("counting SSTable `{}`", id.path))?;
         let has_tombstones = dataset.schema().field(TOMBSTONE).is_some();
         let schema = without_tombstone(&arrow_schema_with_field_ids(dataset.schema()));
         check_drift(table.dataset.schema(), &schema, &id.path)?;
-        Ok(Self { id: id.clone(), dataset: Arc::new(dataset), schema, rows: rows as u64, has_tombstones })
+        Ok(Self { id, dataset: Arc::new(dataset), schema, rows: rows as u64, has_tombstones })
     }
 
     /// Bytes of a row on storage, rounded up; what a scan's batch size follows from.
@@ -81,27 +81,27 @@ impl Source {
     }
 
     /// Batches of (key columns as the base names them, `_tombstone` if any, row address).
-    pub(super) fn scan_keys<'a>(
-        &'a self, key: &'a [(String, i32)], limits: ScanLimits,
-    ) -> BoxStream<'a, Result<RecordBatch>> {
+    pub(super) fn scan_keys(
+        &self, key: &[(String, i32)], limits: ScanLimits,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let mut columns = self.key_columns(key)?;
+        if self.has_tombstones {
+            columns.push(TOMBSTONE.into());
+        }
+        let paths: Vec<String> = columns.iter().map(|c| format_field_path_minimal(&[c])).collect();
+        let names: Vec<String> = key.iter().map(|(name, _)| name.clone()).collect();
+        let (dataset, path) = (self.dataset.clone(), self.id.path.clone());
         let open = async move {
-            let mut columns = self.key_columns(key)?;
-            let names: Vec<String> = key.iter().map(|(name, _)| name.clone()).collect();
-            if self.has_tombstones {
-                columns.push(TOMBSTONE.into());
-            }
-            let paths: Vec<String> = columns.iter().map(|c| format_field_path(&[c])).collect();
-            let mut scanner = self.dataset.scan();
+            let mut scanner = dataset.scan();
             scanner.project(&paths)?.with_row_address();
             limits.apply(&mut scanner, 64);
             let stream = scanner.try_into_stream().await?;
             Ok::<_, Error>(stream.map(move |batch| rename(&batch?, &names)))
         };
-        let path = &self.id.path;
-        futures::stream::once(open)
+        Ok(futures::stream::once(open)
             .try_flatten()
             .map(move |b| b.doing(|| format!("scanning the keys of SSTable `{path}`")))
-            .boxed()
+            .boxed())
     }
 
     /// Batches of every column and the row address.

@@ -38,7 +38,7 @@ pub(super) async fn find(
     let mut winners = vec![RoaringTreemap::new(); sources.len()];
     for (index, (source, winners)) in sources.iter().zip(&mut winners).enumerate().rev() {
         let since = set.begin(index);
-        let mut batches = source.scan_keys(key, limits);
+        let mut batches = source.scan_keys(key, limits)?;
         while let Some(batch) = batches.next().await {
             offer(&batch?, encoder, set, since, winners, filter)?;
         }
@@ -128,7 +128,7 @@ pub(super) async fn probe(
     matches: &mut Matches,
 ) -> Result<()> {
     let stable = dataset.manifest().uses_stable_row_ids();
-    let paths: Vec<String> = key.iter().map(|(n, _)| lance_core::datatypes::format_field_path(&[n])).collect();
+    let paths: Vec<String> = key.iter().map(|(n, _)| lance_core::datatypes::format_field_path_minimal(&[n])).collect();
     let mut scanner = dataset.scan();
     scanner.project(&paths)?.with_row_address();
     if stable {

@@ -53,6 +53,9 @@ impl Rows<'_> {
     /// `ids` holds the row ids in the order of the stream: by source, then by address.
     pub(super) async fn write_with_ids(&self, picked: &[RoaringTreemap], ids: &[u64]) -> Result<Vec<Fragment>> {
         let mut fragments = self.write(picked).await?;
+        if fragments.is_empty() {
+            return Ok(fragments);
+        }
         let sizes: Vec<u64> = fragments.iter().map(|f| f.physical_rows.unwrap_or(0) as u64).collect();
         let sequences = rechunk_sequences([RowIdSequence::from(ids)], sizes, false)?;
         for (fragment, sequence) in fragments.iter_mut().zip(sequences) {
