@@ -5,6 +5,8 @@
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
+use crate::job::{GarbageId, SsTableId};
+
 /// One flushed SSTable that the shard manifest lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -147,4 +149,53 @@ pub struct TableFacts {
     /// `caretaker.paused` in the table's config: nothing but catch-up runs (SPEC section 7).
     #[serde(default)]
     pub paused: bool,
+}
+
+impl SsTableFacts {
+    /// What a job names it by.
+    pub fn id(&self) -> SsTableId {
+        SsTableId { generation: self.generation, path: self.path.clone() }
+    }
+}
+
+impl GarbageFacts {
+    /// What a job names it by.
+    pub fn id(&self) -> GarbageId {
+        GarbageId { kind: self.kind, path: self.path.clone(), position: self.position }
+    }
+}
+
+impl ShardFacts {
+    /// Listed SSTables that are not folded yet, oldest first.
+    pub fn unfolded(&self) -> Vec<&SsTableFacts> {
+        self.listed(|s| s.generation > self.compacted_generation)
+    }
+
+    /// SSTables that are folded but still listed, oldest first: a pass's leftovers (R2.13).
+    pub fn leftovers(&self) -> Vec<&SsTableFacts> {
+        self.listed(|s| s.generation <= self.compacted_generation)
+    }
+
+    /// Generation up to which an index covers the shard, 0 where nothing is recorded.
+    pub fn covered_by(&self, index: &str) -> u64 {
+        self.caught_up.get(index).copied().unwrap_or(0)
+    }
+
+    fn listed(&self, keep: impl Fn(&SsTableFacts) -> bool) -> Vec<&SsTableFacts> {
+        let mut listed: Vec<_> = self.sstables.iter().filter(|s| keep(s)).collect();
+        listed.sort_unstable();
+        listed
+    }
+}
+
+impl TableFacts {
+    /// The index that covers least of a shard, and how far it does: of equals the first by name.
+    /// `None`: the table has no index. The table's `indexes` are the truth: an entry of `caught_up`
+    /// for any other name is ignored, and an index without an entry covers nothing (R2.10).
+    pub fn furthest_behind(&self, shard: &ShardFacts) -> Option<(&str, u64)> {
+        self.indexes
+            .iter()
+            .map(|index| (index.name.as_str(), shard.covered_by(&index.name)))
+            .min_by_key(|(name, covers)| (*covers, *name))
+    }
 }

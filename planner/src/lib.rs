@@ -14,8 +14,17 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod check;
+mod decision;
+pub mod draw;
 pub mod facts;
+mod fold;
+mod gate;
 pub mod job;
+mod pick;
 pub mod plan;
 pub mod policy;
+pub mod simulate;
+mod staleness;
 pub mod time;
+pub mod wire;

@@ -3,7 +3,79 @@
 use alloc::{string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
+use crate::facts::{ShardFacts, TableFacts};
 use crate::job::JobSpec;
+use crate::policy::Policy;
+use crate::{decision, gate, staleness};
+
+/// Why the plan is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// The periodic walk (R2.1): off when its period is 0.
+    #[default]
+    Tick,
+    /// A write-backpressure relief pass re-checks the same triggers (R2.3).
+    Relief,
+    /// An operator or a client wants everything folded, whatever the triggers say (R2.4).
+    Forced,
+}
+
+/// What one shard decision looks at.
+pub(crate) struct Case<'a> {
+    pub(crate) table: &'a TableFacts,
+    pub(crate) shard: &'a ShardFacts,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now_ms: u64,
+    pub(crate) trigger: Trigger,
+}
+
+/// Every verdict for a table: the table's decisions, then each shard's in shard order.
+///
+/// Total: any facts give a plan, also facts that [`crate::check::facts`] would refuse.
+pub fn plan_table(facts: &TableFacts, policy: &Policy, now_ms: u64, trigger: Trigger) -> Plan {
+    let mut verdicts = Vec::with_capacity(1 + facts.shards.len() * decision::SHARD.len());
+    verdicts.push(Verdict {
+        decision: Decision::WalCatchup,
+        shard: None,
+        outcome: decision::wal_catchup::decide(facts),
+    });
+    let mut shards: Vec<&ShardFacts> = facts.shards.iter().collect();
+    shards.sort_by(|a, b| a.shard.cmp(&b.shard));
+    let mut staleness_bound_ms = Some(0);
+    for shard in shards {
+        let planned = plan_shard(facts, shard, policy, now_ms, trigger);
+        let bound = planned.first().and_then(|fold| staleness::bound_ms(facts, shard, fold, policy));
+        staleness_bound_ms = staleness_bound_ms.zip(bound).map(|(a, b)| a.max(b));
+        verdicts.extend(planned);
+    }
+    Plan {
+        table: facts.table.clone(),
+        version: facts.version,
+        at_ms: now_ms,
+        verdicts,
+        staleness_bound_ms,
+    }
+}
+
+/// A shard's verdicts: fold, retire, collect. `shard` belongs to `facts`.
+pub fn plan_shard(
+    facts: &TableFacts,
+    shard: &ShardFacts,
+    policy: &Policy,
+    now_ms: u64,
+    trigger: Trigger,
+) -> Vec<Verdict> {
+    let case = Case { table: facts, shard, policy, now_ms, trigger };
+    decision::SHARD
+        .iter()
+        .map(|(decision, decide)| Verdict {
+            decision: *decision,
+            shard: Some(shard.shard.clone()),
+            outcome: gate::pass(*decision, &case, decide(&case)),
+        })
+        .collect()
+}
 
 /// The decisions, in the order their work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,6 +113,8 @@ pub enum Measure {
     RetainedGeneration,
     /// Files that wait for deletion.
     Files,
+    /// Indexes that do not cover every folded generation.
+    IndexesBehind,
 }
 
 /// One comparison behind a verdict: what was seen, against what (R3.5).
@@ -135,6 +209,7 @@ pub struct Verdict {
 
 /// Every verdict of one evaluation. A proposal: executing re-validates (R3.6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Table name.
     pub table: String,
@@ -156,5 +231,22 @@ impl Plan {
             Outcome::Due { jobs, .. } => jobs.as_slice(),
             _ => &[],
         })
+    }
+}
+
+impl Reason {
+    /// A comparison of a measured value.
+    pub(crate) fn new(measure: Measure, observed: impl Into<Option<u64>>, threshold: u64) -> Self {
+        Self { measure, observed: observed.into(), threshold: Some(threshold), subject: None }
+    }
+
+    /// The same, with whose value it is.
+    pub(crate) fn of(self, subject: impl Into<String>) -> Self {
+        Self { subject: Some(subject.into()), ..self }
+    }
+
+    /// Whether the observed value reaches the threshold. Unmeasured reaches nothing (R2.2).
+    pub fn crosses(&self) -> bool {
+        matches!((self.observed, self.threshold), (Some(o), Some(t)) if o >= t)
     }
 }

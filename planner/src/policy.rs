@@ -3,9 +3,14 @@
 //! [`KNOBS`] is the one list behind the environment names, the flags, the settings file, the
 //! generated reference and the browser's form: a knob is added in one place.
 
-use alloc::{format, string::String};
+mod lint;
+mod text;
+
+use alloc::string::String;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
+pub use self::lint::Lint;
 use crate::time::{DAY_MS, HOUR_MS, SECOND_MS};
 
 /// Bytes of a mebibyte.
@@ -35,6 +40,8 @@ pub struct Policy {
     pub pass_memory_bytes: u64,
     /// How long an unlisted file is kept (R2.15).
     pub grace_ms: u64,
+    /// Most files one collection deletes (R2.15).
+    pub collect_files_max: u64,
 }
 
 impl Default for Policy {
@@ -49,6 +56,7 @@ impl Default for Policy {
             concurrency: 32,
             pass_memory_bytes: 512 * MIB,
             grace_ms: 24 * HOUR_MS,
+            collect_files_max: 10_000,
         }
     }
 }
@@ -66,7 +74,7 @@ pub enum Unit {
 }
 
 /// One knob of [`Policy`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Knob {
     /// Settings-file key. In upper case it is the environment name, with hyphens the flag.
     pub key: &'static str,
@@ -85,7 +93,7 @@ pub struct Knob {
 }
 
 /// Why a value was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// The knob's key, or the unknown key.
     pub key: String,
@@ -130,4 +138,52 @@ pub const KNOBS: &[Knob] = &[
         "Memory one pass may use, whatever the size of its prefix."),
     knob!("collect_grace_secs", Seconds, 0, YEAR_SECS, Some("files go as soon as nothing lists or needs them; only safe while nothing reads or writes the table"), grace_ms,
         "How long files that nothing lists are kept before they are deleted (R2.15)."),
+    knob!("collect_files_max", Count, 1, 1_000_000, None, collect_files_max,
+        "Most files one collection deletes; the next one goes on (R2.15)."),
 ];
+
+impl Knob {
+    /// The knob of a settings-file key.
+    pub fn named(key: &str) -> Option<&'static Self> {
+        KNOBS.iter().find(|knob| knob.key == key)
+    }
+
+    /// Environment name: the key in upper case.
+    pub fn env(&self) -> String {
+        self.key.to_ascii_uppercase()
+    }
+
+    /// Long flag, without its dashes: the key with hyphens.
+    pub fn flag(&self) -> String {
+        self.key.replace('_', "-")
+    }
+
+    /// The knob's value in its written unit: seconds where [`Policy`] holds milliseconds (rounded
+    /// down; [`Policy::set`] takes whole seconds only).
+    pub fn value(&self, policy: &Policy) -> u64 {
+        (self.get)(policy) / self.scale()
+    }
+
+    /// How many of [`Policy`]'s units one written unit is.
+    fn scale(&self) -> u64 {
+        if self.unit == Unit::Seconds { SECOND_MS } else { 1 }
+    }
+}
+
+impl Policy {
+    /// Checks every knob against its range; what [`Policy::set`] sets is always within.
+    ///
+    /// # Errors
+    /// The first knob that is out of range.
+    pub fn check(&self) -> Result<(), Refused> {
+        KNOBS.iter().try_for_each(|knob| knob.within(u128::from((knob.get)(self)), None))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.key, self.why)
+    }
+}
+
+impl core::error::Error for Refused {}

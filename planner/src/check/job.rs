@@ -1,0 +1,155 @@
+use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
+
+use super::{Found, Rule, Violation};
+use crate::decision::collect::{Need, Rules};
+use crate::facts::{ShardFacts, ShardStatus, TableFacts};
+use crate::job::{GarbageId, JobSpec, SsTableId};
+
+/// Whether a job may run on a table as it is now, by identity (R2.10, R3.6).
+///
+/// The shard's own latch is not looked at: whoever runs the job holds it. A `Collect` needs facts
+/// whose garbage was walked.
+///
+/// # Errors
+/// Every violation. [`Rule::is_stale`] tells what was overtaken from what was never right.
+pub fn job(job: &JobSpec, facts: &TableFacts) -> Result<(), Vec<Violation>> {
+    let mut found = Found::default();
+    if let JobSpec::CatchUp { kind, indexes } = job {
+        catch_up(&mut found, facts, kind, indexes);
+        return found.result();
+    }
+    let id = job.shard().unwrap_or_default();
+    let Some(shard) = facts.shards.iter().find(|s| s.shard == id) else {
+        found.add(Rule::Missing, format!("table `{}` has no shard `{id}`", facts.table));
+        return found.result();
+    };
+    gate(&mut found, facts, shard, job);
+    match job {
+        JobSpec::Fold { sstables, .. } => fold(&mut found, shard, sstables),
+        JobSpec::Retire { sstables, .. } => retire(&mut found, facts, shard, sstables),
+        JobSpec::Collect { files, .. } => collect(&mut found, shard, files),
+        JobSpec::CatchUp { .. } => {}
+    }
+    found.result()
+}
+
+fn gate(found: &mut Found, facts: &TableFacts, shard: &ShardFacts, job: &JobSpec) {
+    let (table, id) = (&facts.table, &shard.shard);
+    if facts.paused {
+        found.add(Rule::Gate, format!("table `{table}` is paused: only catch-up runs"));
+    }
+    if shard.status == ShardStatus::Sealed {
+        found.add(Rule::Gate, format!("shard `{id}` is sealed: it is left alone"));
+    }
+    if matches!(job, JobSpec::Fold { .. }) && facts.primary_key.is_empty() {
+        found.add(Rule::Gate, format!("table `{table}` has no primary key to fold by"));
+    }
+}
+
+fn fold(found: &mut Found, shard: &ShardFacts, sstables: &[SsTableId]) {
+    let id = &shard.shard;
+    if sstables.is_empty() {
+        found.add(Rule::Empty, format!("the fold of shard `{id}` names no SSTable"));
+    }
+    let folded = shard.compacted_generation;
+    let mut all_there = true;
+    for sstable in sstables {
+        let SsTableId { generation, path } = sstable;
+        if *generation <= folded {
+            all_there = false;
+            found.add(
+                Rule::Folded,
+                format!("shard `{id}`: generation {generation} is folded already, up to {folded}"),
+            );
+        } else if !lists(shard, sstable) {
+            all_there = false;
+            found.add(Rule::Missing, not_listed(id, *generation, path));
+        }
+    }
+    let oldest = shard.unfolded();
+    let prefix = oldest.iter().map(|s| s.id()).take(sstables.len());
+    if all_there && !prefix.eq(sstables.iter().cloned()) {
+        let first: Vec<u64> = oldest.iter().take(sstables.len()).map(|s| s.generation).collect();
+        found.add(
+            Rule::Prefix,
+            format!("shard `{id}`: the oldest SSTables that are not folded are {first:?}, in this order"),
+        );
+    }
+}
+
+fn retire(found: &mut Found, facts: &TableFacts, shard: &ShardFacts, sstables: &[SsTableId]) {
+    let id = &shard.shard;
+    if sstables.is_empty() {
+        found.add(Rule::Empty, format!("the retirement of shard `{id}` names no SSTable"));
+    }
+    let behind = facts.furthest_behind(shard);
+    for sstable in sstables {
+        let SsTableId { generation, path } = sstable;
+        if !lists(shard, sstable) {
+            found.add(Rule::Missing, not_listed(id, *generation, path));
+        }
+        let folded = shard.compacted_generation;
+        if *generation > folded {
+            found.add(
+                Rule::NotFolded,
+                format!("shard `{id}`: generation {generation} is not folded, only up to {folded}"),
+            );
+        }
+        if let Some((index, covers)) = behind.filter(|(_, covers)| *covers < *generation) {
+            found.add(
+                Rule::NotCovered,
+                format!("shard `{id}`: index `{index}` covers generation {covers}, not {generation}"),
+            );
+        }
+    }
+}
+
+fn collect(found: &mut Found, shard: &ShardFacts, files: &[GarbageId]) {
+    let id = &shard.shard;
+    if files.is_empty() {
+        found.add(Rule::Empty, format!("the collection of shard `{id}` names no file"));
+    }
+    let garbage = shard.garbage.as_deref().unwrap_or_default();
+    let rules = Rules::new(shard, garbage);
+    let known: BTreeMap<&str, _> = garbage.iter().map(|g| (g.path.as_str(), g)).collect();
+    for file in files {
+        let Some(fact) = known.get(file.path.as_str()).filter(|g| g.id() == *file) else {
+            found.add(Rule::Missing, format!("shard `{id}`: `{}` is not garbage", file.path));
+            continue;
+        };
+        match rules.judge(fact) {
+            Need::Nobody => {}
+            Need::Retained => found.add(
+                Rule::Needed,
+                format!("shard `{id}`: a retained version of the base needs `{}`", file.path),
+            ),
+            Need::Never => found.add(
+                Rule::Needed,
+                format!("shard `{id}`: `{}` is in use or the newest of its kind", file.path),
+            ),
+        }
+    }
+}
+
+fn catch_up(found: &mut Found, facts: &TableFacts, kind: &str, indexes: &[String]) {
+    let table = &facts.table;
+    if indexes.is_empty() {
+        found.add(Rule::Empty, format!("the catch-up of `{kind}` names no index of `{table}`"));
+    }
+    for name in indexes {
+        if !facts.indexes.iter().any(|i| i.name == *name && i.kind == kind) {
+            found.add(Rule::Missing, format!("table `{table}` has no `{kind}` index `{name}`"));
+        }
+    }
+    if let Some(pair) = indexes.windows(2).find(|pair| pair[0] >= pair[1]) {
+        found.add(Rule::Twice, format!("index `{}` is named twice or out of order", pair[1]));
+    }
+}
+
+fn lists(shard: &ShardFacts, sstable: &SsTableId) -> bool {
+    shard.sstables.iter().any(|s| s.generation == sstable.generation && s.path == sstable.path)
+}
+
+fn not_listed(shard: &str, generation: u64, path: &str) -> String {
+    format!("shard `{shard}` does not list generation {generation} as `{path}`")
+}

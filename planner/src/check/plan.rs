@@ -1,0 +1,158 @@
+use alloc::{collections::{BTreeMap, BTreeSet}, format, string::String, vec::Vec};
+
+use super::{Found, Rule, Violation, job};
+use crate::facts::{ShardFacts, TableFacts};
+use crate::job::{GarbageId, JobSpec, SsTableId};
+use crate::plan::{Decision, Outcome, Plan, Verdict};
+use crate::policy::Policy;
+use crate::time::age_ms;
+
+/// Whether a plan, whoever made it, may be carried out for these facts and this policy.
+///
+/// When something is due is the planner's own matter; what is due must be safe.
+///
+/// # Errors
+/// Every violation.
+pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<Violation>> {
+    let mut found = Found::default();
+    complete(&mut found, plan, facts);
+    let shards: BTreeMap<&str, &ShardFacts> =
+        facts.shards.iter().map(|s| (s.shard.as_str(), s)).collect();
+    let mut seen = BTreeSet::new();
+    for verdict in &plan.verdicts {
+        let Outcome::Due { jobs, reasons } = &verdict.outcome else { continue };
+        if jobs.is_empty() || reasons.is_empty() {
+            found.add(Rule::Empty, format!("{}: due without a job or a reason", name(verdict)));
+        }
+        for spec in jobs {
+            if let Err(violations) = job(spec, facts) {
+                found.0.extend(violations);
+            }
+            if belongs(verdict.decision, spec) && spec.shard() == verdict.shard.as_deref() {
+                let shard = verdict.shard.as_deref().and_then(|id| shards.get(id)).copied();
+                limits(&mut found, spec, shard, policy, plan.at_ms);
+            } else {
+                found.add(Rule::Verdicts, format!("{}: `{}` is not its job", name(verdict), spec.kind()));
+            }
+            if let JobSpec::CatchUp { indexes, .. } = spec {
+                behind(&mut found, facts, indexes);
+            }
+            if !seen.insert((spec.kind(), spec.shard())) {
+                found.add(Rule::Twice, format!("{}: `{}` twice", name(verdict), spec.kind()));
+            }
+        }
+    }
+    found.result()
+}
+
+fn complete(found: &mut Found, plan: &Plan, facts: &TableFacts) {
+    if plan.table != facts.table || plan.version != facts.version {
+        found.add(
+            Rule::Verdicts,
+            format!(
+                "the plan is for `{}` version {}, the facts are of `{}` version {}",
+                plan.table, plan.version, facts.table, facts.version
+            ),
+        );
+    }
+    let mut shards: Vec<&str> = facts.shards.iter().map(|s| s.shard.as_str()).collect();
+    shards.sort_unstable();
+    let each = [Decision::Fold, Decision::Retire, Decision::Collect];
+    let expected = core::iter::once((Decision::WalCatchup, None))
+        .chain(shards.into_iter().flat_map(|shard| each.map(|decision| (decision, Some(shard)))));
+    if !plan.verdicts.iter().map(|v| (v.decision, v.shard.as_deref())).eq(expected) {
+        found.add(
+            Rule::Verdicts,
+            "a plan holds wal_catchup, then fold, retire and collect of each shard in shard order",
+        );
+    }
+    for verdict in &plan.verdicts {
+        if matches!(verdict.outcome, Outcome::NotDue { due_at_ms: Some(at), .. } if at <= plan.at_ms) {
+            found.add(Rule::Verdicts, format!("{}: not due, yet its time has come", name(verdict)));
+        }
+    }
+}
+
+fn limits(found: &mut Found, spec: &JobSpec, shard: Option<&ShardFacts>, policy: &Policy, at_ms: u64) {
+    let Some(shard) = shard else { return };
+    match spec {
+        JobSpec::Fold { sstables, .. } => {
+            latch(found, shard);
+            fold_limits(found, shard, sstables, policy);
+        }
+        JobSpec::Retire { .. } => latch(found, shard),
+        JobSpec::Collect { files, .. } => collect_limits(found, shard, files, policy, at_ms),
+        JobSpec::CatchUp { .. } => {}
+    }
+}
+
+fn latch(found: &mut Found, shard: &ShardFacts) {
+    if let Some(pass) = &shard.pass {
+        let what = format!("shard `{}`: a pass runs already, held by {}", shard.shard, pass.holder);
+        found.add(Rule::Gate, what);
+    }
+}
+
+fn fold_limits(found: &mut Found, shard: &ShardFacts, sstables: &[SsTableId], policy: &Policy) {
+    let (id, picked) = (&shard.shard, sstables.len() as u64);
+    if picked > policy.prefix_max.max(1) {
+        let what = format!("shard `{id}`: {picked} SSTables in a pass of {}", policy.prefix_max);
+        found.add(Rule::Limit, what);
+    }
+    let listed: BTreeMap<u64, Option<u64>> =
+        shard.sstables.iter().map(|s| (s.generation, s.bytes)).collect();
+    let sizes = sstables.iter().map(|s| listed.get(&s.generation).copied().flatten());
+    let bytes = sizes.into_iter().try_fold(0u64, |sum, size| sum.checked_add(size?));
+    // The first is taken whatever its size, so that there is progress.
+    if picked > 1 && bytes.is_none_or(|bytes| bytes > policy.pass_bytes) {
+        let max = policy.pass_bytes;
+        let what = format!("shard `{id}`: a pass of several SSTables holds at most {max} known bytes");
+        found.add(Rule::Limit, what);
+    }
+}
+
+fn collect_limits(
+    found: &mut Found,
+    shard: &ShardFacts,
+    files: &[GarbageId],
+    policy: &Policy,
+    at_ms: u64,
+) {
+    let (id, count, max) = (&shard.shard, files.len() as u64, policy.collect_files_max.max(1));
+    if count > max {
+        found.add(Rule::Limit, format!("shard `{id}`: {count} files in one job, {max} allowed"));
+    }
+    let since: BTreeMap<&str, Option<u64>> =
+        shard.garbage.iter().flatten().map(|g| (g.path.as_str(), g.since_ms)).collect();
+    for file in files {
+        let since = since.get(file.path.as_str()).copied().flatten();
+        if since.is_none_or(|since| age_ms(at_ms, since) < policy.grace_ms) {
+            found.add(Rule::Grace, format!("shard `{id}`: `{}` is within its grace", file.path));
+        }
+    }
+}
+
+fn behind(found: &mut Found, facts: &TableFacts, indexes: &[String]) {
+    for name in indexes {
+        if facts.shards.iter().all(|s| s.covered_by(name) >= s.compacted_generation) {
+            found.add(Rule::NotBehind, format!("index `{name}` covers everything that is folded"));
+        }
+    }
+}
+
+fn belongs(decision: Decision, spec: &JobSpec) -> bool {
+    matches!(
+        (decision, spec),
+        (Decision::WalCatchup, JobSpec::CatchUp { .. })
+            | (Decision::Fold, JobSpec::Fold { .. })
+            | (Decision::Retire, JobSpec::Retire { .. })
+            | (Decision::Collect, JobSpec::Collect { .. })
+    )
+}
+
+fn name(verdict: &Verdict) -> String {
+    match &verdict.shard {
+        Some(shard) => format!("{:?} of shard `{shard}`", verdict.decision),
+        None => format!("{:?}", verdict.decision),
+    }
+}

@@ -1,0 +1,133 @@
+use alloc::{format, string::String, vec, vec::Vec};
+
+use super::{bytes, duration, fit, generations};
+use crate::job::JobSpec;
+use crate::plan::{Decision, Hold, Measure, Outcome, Plan, Reason, Verdict};
+use crate::time::age_ms;
+
+/// Draws a plan: one line a verdict, with what it would do or what it waits for, and both numbers.
+pub fn plan(plan: &Plan) -> String {
+    let mut lines = vec![format!("plan {} version {}", plan.table, plan.version)];
+    let mut shard = None;
+    for verdict in &plan.verdicts {
+        if verdict.shard != shard {
+            shard.clone_from(&verdict.shard);
+            lines.extend(shard.as_ref().map(|shard| format!("  shard {shard}")));
+        }
+        lines.extend(self::verdict(verdict, plan.at_ms));
+    }
+    lines.push(match plan.staleness_bound_ms {
+        Some(0) => "  the base holds everything".into(),
+        Some(bound) => format!("  the base alone is at most {} behind, and the job", duration(bound)),
+        None => "  the base alone may fall behind without bound".into(),
+    });
+    lines.iter().map(|line| fit(line) + "\n").collect()
+}
+
+fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
+    let name = match verdict.decision {
+        Decision::WalCatchup => "wal_catchup",
+        Decision::Fold => "fold",
+        Decision::Retire => "retire",
+        Decision::Collect => "collect",
+    };
+    match &verdict.outcome {
+        Outcome::Due { jobs, reasons } => {
+            // The first line carries why; a verdict with several jobs gives each its own line.
+            let why = |at: usize| match verdict.decision {
+                Decision::WalCatchup => reasons.get(at).or(reasons.first()),
+                _ => reasons.get(at),
+            };
+            let lines = jobs.iter().enumerate().map(|(at, job)| {
+                let why = why(at).map(reason).unwrap_or_default();
+                format!("    {name:<12}due   {:<36}  {why}", work(job))
+            });
+            lines.collect()
+        }
+        Outcome::NotDue { reasons, due_at_ms } => {
+            let mut why: Vec<String> = reasons.iter().map(reason).collect();
+            why.extend(due_at_ms.map(|at| format!("due in {}", duration(age_ms(at, at_ms)))));
+            vec![format!("    {name:<12}-     {}", why.join(", "))]
+        }
+        Outcome::Held { hold, reasons } => {
+            let why: Vec<String> = reasons.iter().map(reason).collect();
+            vec![format!("    {name:<12}held  {}: {}", by(hold, at_ms), why.join(", "))]
+        }
+        Outcome::Disabled { knob } => vec![format!("    {name:<12}off   {knob} = 0")],
+    }
+}
+
+fn work(job: &JobSpec) -> String {
+    let size = |size: &Option<u64>| size.map(|size| format!(" {}", bytes(size)));
+    match job {
+        JobSpec::Fold { sstables, bytes, .. } => {
+            let taken = generations(sstables.iter().map(|s| s.generation));
+            format!("{} {taken}{}", job.kind(), size(bytes).unwrap_or_default())
+        }
+        JobSpec::Retire { sstables, .. } => {
+            format!("{} {}", job.kind(), generations(sstables.iter().map(|s| s.generation)))
+        }
+        JobSpec::CatchUp { indexes, .. } => format!("{} {}", job.kind(), indexes.join(" ")),
+        JobSpec::Collect { files, bytes: size, .. } => {
+            format!("{} {} files {}", job.kind(), files.len(), bytes(*size))
+        }
+    }
+}
+
+fn by(hold: &Hold, at_ms: u64) -> String {
+    match hold {
+        Hold::Pass { holder, since_ms } => {
+            format!("by a pass of {holder} for {}", duration(age_ms(at_ms, *since_ms)))
+        }
+        Hold::Index { index } => format!("by index {index}"),
+        Hold::Retained { version } => format!("by {version}"),
+        Hold::Sealed => "by the drop of the shard".into(),
+        Hold::Paused => "by a pause of the table".into(),
+        Hold::NoPrimaryKey => "by a missing primary key".into(),
+    }
+}
+
+/// One comparison in words and numbers: `count 4 >= 4`, `bytes unmeasured, 1G needed`.
+pub fn reason(reason: &Reason) -> String {
+    let (name, show): (&str, fn(u64) -> String) = match reason.measure {
+        Measure::SsTables => ("count", plain),
+        Measure::SsTableBytes => ("bytes", bytes),
+        Measure::SsTableAgeMs => ("age", duration),
+        Measure::Forced => ("forced", plain),
+        Measure::FoldedListed => ("folded but listed", plain),
+        Measure::CaughtUpGeneration => ("covers", plain),
+        Measure::GarbageAgeMs => ("unlisted for", duration),
+        Measure::RetainedGeneration => ("needs all above", plain),
+        Measure::Files => ("files", plain),
+        Measure::IndexesBehind => ("indexes behind", plain),
+    };
+    let subject = reason.subject.as_deref();
+    // An index or a version is what the sentence is about; anything else is a remark on it.
+    let (before, after) = match reason.measure {
+        Measure::CaughtUpGeneration | Measure::RetainedGeneration => (subject, None),
+        _ => (None, subject),
+    };
+    let before = before.map(|subject| format!("{subject} ")).unwrap_or_default();
+    let after = after.map(|subject| format!(" ({subject})")).unwrap_or_default();
+    let text = match (reason.observed, reason.threshold) {
+        (Some(observed), Some(threshold)) => compared(observed, threshold, show),
+        (Some(observed), None) => show(observed),
+        (None, Some(threshold)) => format!("unmeasured, {} needed", show(threshold)),
+        (None, None) => "unmeasured".into(),
+    };
+    format!("{before}{name} {text}{after}")
+}
+
+fn compared(observed: u64, threshold: u64, show: fn(u64) -> String) -> String {
+    let sign = if observed >= threshold { ">=" } else { "<" };
+    let (left, right) = (show(observed), show(threshold));
+    // Rounded to the same text although they differ: then the numbers themselves.
+    if left == right && observed != threshold {
+        return format!("{observed} {sign} {threshold}");
+    }
+    format!("{left} {sign} {right}")
+}
+
+fn plain(number: u64) -> String {
+    format!("{number}")
+}

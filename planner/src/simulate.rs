@@ -1,0 +1,56 @@
+//! A model of what each job does to the facts, for the preview and the tests.
+
+use alloc::vec::Vec;
+
+use crate::facts::{GarbageFacts, GarbageKind, ShardFacts, TableFacts};
+use crate::job::{JobSpec, SsTableId};
+
+/// What `facts` look like after `job` has run at `now_ms`, at once and without trouble.
+///
+/// A job that no longer fits (run [`crate::check::job`] first) changes only what it still names.
+pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
+    match job {
+        JobSpec::Fold { shard, sstables, .. } => {
+            facts.version = facts.version.saturating_add(1);
+            let highest = sstables.iter().map(|s| s.generation).max().unwrap_or(0);
+            for shard in named(facts, shard) {
+                shard.compacted_generation = shard.compacted_generation.max(highest);
+            }
+        }
+        JobSpec::Retire { shard, sstables } => {
+            named(facts, shard).for_each(|shard| retire(shard, sstables, now_ms));
+        }
+        JobSpec::CatchUp { indexes, .. } => {
+            facts.version = facts.version.saturating_add(1);
+            for shard in &mut facts.shards {
+                let done = indexes.iter().map(|name| (name.clone(), shard.compacted_generation));
+                shard.caught_up.extend(done);
+            }
+        }
+        JobSpec::Collect { shard, files, .. } => {
+            for garbage in named(facts, shard).filter_map(|s| s.garbage.as_mut()) {
+                garbage.retain(|file| !files.contains(&file.id()));
+            }
+        }
+    }
+}
+
+fn named<'a>(facts: &'a mut TableFacts, shard: &'a str) -> impl Iterator<Item = &'a mut ShardFacts> {
+    facts.shards.iter_mut().filter(move |s| s.shard == shard)
+}
+
+/// By identity, never by position (R2.10): what else the list holds by now stays.
+fn retire(shard: &mut ShardFacts, sstables: &[SsTableId], now_ms: u64) {
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        core::mem::take(&mut shard.sstables).into_iter().partition(|s| sstables.contains(&s.id()));
+    shard.sstables = kept;
+    shard.manifest_version = shard.manifest_version.saturating_add(1);
+    let Some(garbage) = &mut shard.garbage else { return };
+    garbage.extend(gone.into_iter().map(|s| GarbageFacts {
+        kind: GarbageKind::SsTable,
+        path: s.path,
+        position: s.generation,
+        bytes: s.bytes.unwrap_or(0),
+        since_ms: Some(now_ms),
+    }));
+}
