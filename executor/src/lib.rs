@@ -9,4 +9,4 @@ pub mod read;
 pub mod report;
 pub mod run;
 pub mod table;
-//pub mod tend;
+pub mod tend;

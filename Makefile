@@ -1,0 +1,56 @@
+# `make demo` and `make test` do all of their own set-up; both can be run again at any time.
+VENV ?= .venv
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+CARETAKER := $(abspath $(TARGET))/debug/caretaker
+PYTHON := $(VENV)/bin/python
+DEMO := $(abspath $(TARGET))/demo
+
+.PHONY: help demo test lint wasm unit real browser bench clean
+help: ## what there is to make
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+demo: ## a real LanceDB table before and after Caretaker
+	@VENV=$(VENV) .ci/setup build python
+	@echo "building caretaker (the first time takes ten to twenty minutes)"
+	@cargo build --quiet -p caretaker
+	@$(PYTHON) tests/py/demo.py make $(DEMO)
+	@$(PYTHON) tests/py/demo.py show $(DEMO)
+	@$(CARETAKER) run $(DEMO)
+	@$(PYTHON) tests/py/demo.py show $(DEMO)
+	@$(PYTHON) tests/py/demo.py check $(DEMO)
+	@$(PYTHON) tests/py/demo.py forget $(DEMO)
+	@$(CARETAKER) run $(DEMO) --collect-grace-secs 0
+	@$(PYTHON) tests/py/demo.py check $(DEMO)
+
+test: lint wasm unit real browser ## every check that continuous integration runs
+
+lint:
+	@.ci/setup build lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo deny --log-level error check bans licenses sources
+
+wasm: ## the planner for the browser and for plugins
+	@.ci/setup web
+	.ci/wasm.sh $(TARGET)
+
+unit: ## Rust tests; they need the plugin that `make wasm` builds
+	@.ci/setup build
+	cargo test --workspace
+
+real: ## tests with the real LanceDB client
+	@VENV=$(VENV) .ci/setup build python
+	cargo build -p caretaker
+	CARETAKER=$(CARETAKER) $(PYTHON) -m pytest -q tests/py
+
+browser: ## tests in a real browser
+	@.ci/setup web
+	cd web && npm test
+
+bench: ## the fold beside merge_insert and the floor (a release build: up to an hour)
+	@.ci/setup build
+	cargo bench -p caretaker-benches
+
+clean:
+	cargo clean
+	rm -rf web/node_modules web/dist web/src/generated $(VENV)
