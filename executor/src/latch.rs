@@ -90,7 +90,7 @@ fn this_process() -> String {
     format!("process {}", std::process::id())
 }
 
-fn busy(shard: &str, holder: &str, since_ms: u64) -> Error {
+pub(crate) fn busy(shard: &str, holder: &str, since_ms: u64) -> Error {
     Error::Busy(format!(
         "a pass runs on shard `{shard}` already ({holder}, since {}); it is not queued: try again when it has ended",
         crate::env::show(since_ms)

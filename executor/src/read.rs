@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use lance::index::DatasetIndexExt;
 use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest, ShardStatus as LanceStatus};
+use lance_index::mem_wal::MEM_WAL_INDEX_NAME;
 use lance_table::system_index::is_system_index;
 use planner::facts::{IndexFacts, ShardFacts, ShardStatus, SsTableFacts, TableFacts};
 use uuid::Uuid;
@@ -35,6 +36,7 @@ pub enum Depth {
 pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<TableFacts> {
     let mem_wal = table.mem_wal().await?;
     let indexes = indexes(table).await?;
+    let recorded_at_ms = recorded_at_ms(table).await?;
     let mut shards = Vec::new();
     if let Some(mem_wal) = &mem_wal {
         let retained = match depth {
@@ -44,6 +46,7 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
         for shard in shard_ids(table).await? {
             let manifest = table.shard_manifest(shard).await?;
             let mut facts = shard_facts(table, mem_wal, &manifest, sizes).await?;
+            facts.recorded_at_ms = recorded_at_ms;
             if let Some(oldest) = &retained {
                 facts.retained_generation = Some(oldest.generation(&shard));
                 facts.retained_by = oldest.name();
@@ -122,6 +125,13 @@ async fn shard_facts(
         caught_up,
         ..ShardFacts::default()
     })
+}
+
+/// When the base last wrote its MemWAL index: with a fold's marker or with a catch-up.
+async fn recorded_at_ms(table: &Table) -> Result<Option<u64>> {
+    let indices = table.dataset.load_indices().await.doing(|| format!("reading the indexes of `{}`", table.name))?;
+    let written = indices.iter().find(|i| i.name == MEM_WAL_INDEX_NAME).and_then(|i| i.created_at);
+    Ok(written.and_then(|at| u64::try_from(at.timestamp_millis()).ok()))
 }
 
 async fn indexes(table: &Table) -> Result<Vec<IndexFacts>> {

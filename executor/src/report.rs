@@ -1,6 +1,7 @@
 //! What was done, for people and for `--json`.
 
 use planner::facts::TableFacts;
+use planner::plan::{Decision, Hold, Outcome, Plan};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -101,6 +102,15 @@ impl From<&TableFacts> for Snapshot {
     }
 }
 
+/// The shards of a plan whose fold is held, each with what holds it.
+pub fn fold_holds(plan: &Plan) -> impl Iterator<Item = (&str, &Hold)> {
+    let folds = plan.verdicts.iter().filter(|verdict| verdict.decision == Decision::Fold);
+    folds.filter_map(|verdict| match &verdict.outcome {
+        Outcome::Held { hold, .. } => Some((verdict.shard.as_deref()?, hold)),
+        _ => None,
+    })
+}
+
 /// Everything one table went through.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReport {
@@ -112,6 +122,8 @@ pub struct TableReport {
     pub after: Option<Snapshot>,
     /// The jobs, in the order they ran.
     pub jobs: Vec<JobReport>,
+    /// Shards whose fold is held after the last job, and by what.
+    pub held: Vec<(String, Hold)>,
     /// Why the table could not be evaluated, if so.
     pub error: Option<String>,
     /// Wall time, milliseconds.

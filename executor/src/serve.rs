@@ -43,6 +43,7 @@ pub async fn tend_apart(
         before: None,
         after: None,
         jobs: Vec::new(),
+        held: Vec::new(),
         error: Some(format!("the pass died: {died}; the next one finishes its work")),
         millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
@@ -66,9 +67,6 @@ pub async fn serve(
         sweep_secs = pace.sweep.as_secs_f64(),
         "serving"
     );
-    if pace.tick.is_zero() {
-        tracing::info!("the walk is off (`wal_compaction_interval_secs` is 0): nothing is folded unless forced");
-    }
     let mut server = Server { rota: Rota::new(pace.sweep), root, session, tender, pace, work: JoinSet::new(), listing: Listing::default(), running: 0 };
     server.ended(Done::Listed(Ok(first)));
     server.run(&stop).await;

@@ -198,6 +198,14 @@ impl Key {
         }
     }
 
+    /// What 0 means, where 0 is allowed.
+    pub fn zero(self) -> Option<&'static str> {
+        match self {
+            Self::Knob(knob) => knob.zero,
+            Self::Own(_) => None,
+        }
+    }
+
     /// The value in `settings`, as every source may write it.
     pub fn text(self, settings: &Settings) -> String {
         match self {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use planner::draw::bytes;
+use planner::plan::Hold;
 use serde::Serialize;
 
 use crate::report::{JobEnd, TableReport};
@@ -33,6 +34,25 @@ pub fn took(millis: u64) -> String {
 /// `1 table`, `2 tables`.
 pub fn things(n: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// Why a shard is not folded although it should be, and what to do.
+pub fn held(shard: &str, hold: &Hold) -> String {
+    match hold {
+        Hold::Pass { holder, since_ms } => {
+            format!("a pass runs on shard `{shard}` already ({holder}, since {})", crate::env::show(*since_ms))
+        }
+        Hold::NoPrimaryKey => format!(
+            "shard `{shard}` can't be folded: the table has no primary key; \
+             set one with `table.set_unenforced_primary_key([...])`"
+        ),
+        Hold::Paused => {
+            format!("shard `{shard}` is not folded: the table is paused; take `caretaker.paused` out of its config")
+        }
+        Hold::Sealed => format!("shard `{shard}` is being dropped and is left alone"),
+        Hold::Index { index } => format!("shard `{shard}` waits for index `{index}`"),
+        Hold::Retained { version } => format!("shard `{shard}` is needed by {version}"),
+    }
 }
 
 /// On which side a column is aligned.
@@ -224,6 +244,8 @@ impl Summary {
         if let Some(error) = &report.error {
             self.failures.push(format!("table `{table}`: {error}"));
         }
+        let holds = report.held.iter().map(|(shard, hold)| format!("table `{table}`: {}", held(shard, hold)));
+        self.notes.extend(holds);
         for job in &report.jobs {
             let what = || format!("table `{table}`, {} of {}", job.job, job.on.join(", "));
             match &job.end {
@@ -313,6 +335,7 @@ mod tests {
             before,
             after,
             jobs: jobs.into_iter().map(job).collect(),
+            held: Vec::new(),
             error: error.map(str::to_string),
             millis: 40,
         }

@@ -17,7 +17,7 @@ use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::latch::Latches;
 use crate::read::{Depth, Sizes, table_facts};
-use crate::report::{JobEnd, JobReport, Snapshot, TableReport};
+use crate::report::{JobEnd, JobReport, Snapshot, TableReport, fold_holds};
 use crate::run::fold::{FoldReport, Prefix, fold};
 use crate::run::{Progress, catchup, collect, retire};
 use crate::table::Table;
@@ -44,6 +44,8 @@ pub struct Tender {
     pub policy: Policy,
     /// Who folds what.
     pub latches: Latches,
+    /// Tend this shard only.
+    pub only_shard: Option<String>,
     session: Arc<Session>,
     sizes: Sizes,
     passes: Semaphore,
@@ -68,6 +70,7 @@ impl Tender {
         Self {
             policy,
             latches: Latches::default(),
+            only_shard: None,
             session,
             sizes: Sizes::default(),
             passes: Semaphore::new(PASSES_MAX),
@@ -86,7 +89,10 @@ impl Tender {
         for shard in &mut facts.shards {
             shard.pass = self.latches.holder(&table, &shard.shard);
         }
-        let plan = plan_table(&facts, &self.policy, now_ms(), trigger);
+        let mut plan = plan_table(&facts, &self.policy, now_ms(), trigger);
+        if let Some(only) = &self.only_shard {
+            plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));
+        }
         Ok(Evaluation { table, facts, plan })
     }
 
@@ -100,6 +106,7 @@ impl Tender {
             before: None,
             after: None,
             jobs: Vec::new(),
+            held: Vec::new(),
             error: None,
             millis: 0,
         };
@@ -125,6 +132,7 @@ impl Tender {
             let snapshot = Snapshot::from(&evaluation.facts);
             report.before.get_or_insert_with(|| snapshot.clone());
             report.after = Some(snapshot);
+            report.held = fold_holds(&evaluation.plan).map(|(shard, hold)| (shard.into(), hold.clone())).collect();
             let due: Vec<JobSpec> =
                 evaluation.plan.jobs().filter(|job| tried.insert(fingerprint(job, &evaluation.facts))).cloned().collect();
             if due.is_empty() {

@@ -11,8 +11,5 @@ use crate::plan::{Case, Decision, Outcome};
 type Decide = fn(&Case<'_>) -> Outcome;
 
 /// What is decided for each shard, in the order its work runs.
-pub(crate) const SHARD: [(Decision, Decide); 3] = [
-    (Decision::Fold, fold::decide),
-    (Decision::Retire, retire::decide),
-    (Decision::Collect, collect::decide),
-];
+pub(crate) const SHARD: [(Decision, Decide); 3] =
+    [(Decision::Fold, fold::decide), (Decision::Retire, retire::decide), (Decision::Collect, collect::decide)];

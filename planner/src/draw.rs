@@ -15,7 +15,7 @@ mod plan;
 mod unit;
 
 pub use facts::facts;
-pub use plan::{plan, reason};
+pub use plan::{job, plan, reason};
 pub use unit::{bytes, duration, generations};
 
 /// Lines stay shorter than this, names and all.

@@ -84,6 +84,10 @@ pub struct ShardFacts {
     /// Highest generation folded into the base, 0 for none yet. Every generation at or below it is folded.
     #[serde(default)]
     pub compacted_generation: u64,
+    /// When the base last recorded progress of a fold or a catch-up, milliseconds since the epoch.
+    /// Until a while after, a reader may still hold the version before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded_at_ms: Option<u64>,
     /// Generation up to which each index of the table covers this shard. An index that is absent
     /// here is not caught up (R2.10).
     #[serde(default)]

@@ -34,8 +34,7 @@ pub(crate) fn decide(case: &Case<'_>) -> Outcome {
 
 /// Count, bytes, age, in the order in which they win.
 fn compare(unfolded: &[&SsTableFacts], policy: &Policy, now_ms: u64) -> Vec<Reason> {
-    let mut reasons =
-        vec![Reason::new(Measure::SsTables, unfolded.len() as u64, policy.trigger_count)];
+    let mut reasons = vec![Reason::new(Measure::SsTables, unfolded.len() as u64, policy.trigger_count)];
     if !unfolded.is_empty() {
         reasons.push(bytes(unfolded, policy.trigger_bytes));
         reasons.push(age(unfolded, policy.age_ms_max, now_ms));

@@ -6,9 +6,7 @@ use crate::plan::{Case, Decision, Hold, Outcome};
 /// Turns a due verdict into a held one where something else goes first.
 pub(crate) fn pass(decision: Decision, case: &Case<'_>, outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::Due { reasons, .. } if let Some(hold) = hold(decision, case) => {
-            Outcome::Held { hold, reasons }
-        }
+        Outcome::Due { reasons, .. } if let Some(hold) = hold(decision, case) => Outcome::Held { hold, reasons },
         other => other,
     }
 }
@@ -28,9 +26,7 @@ fn hold(decision: Decision, case: &Case<'_>) -> Option<Hold> {
     // Retiring alone is a pass too (R2.13: the next pass finishes the work), so it takes the same
     // latch: the pass in progress retires what it folds, and two of them would only race.
     match &case.shard.pass {
-        Some(pass) if passes => {
-            Some(Hold::Pass { holder: pass.holder.clone(), since_ms: pass.since_ms })
-        }
+        Some(pass) if passes => Some(Hold::Pass { holder: pass.holder.clone(), since_ms: pass.since_ms }),
         _ => None,
     }
 }

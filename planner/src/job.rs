@@ -83,9 +83,7 @@ impl JobSpec {
     /// The shard it works on, if it works on one.
     pub fn shard(&self) -> Option<&str> {
         match self {
-            Self::Fold { shard, .. } | Self::Retire { shard, .. } | Self::Collect { shard, .. } => {
-                Some(shard)
-            }
+            Self::Fold { shard, .. } | Self::Retire { shard, .. } | Self::Collect { shard, .. } => Some(shard),
             Self::CatchUp { .. } => None,
         }
     }

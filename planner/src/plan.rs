@@ -49,13 +49,7 @@ pub fn plan_table(facts: &TableFacts, policy: &Policy, now_ms: u64, trigger: Tri
         staleness_bound_ms = staleness_bound_ms.zip(bound).map(|(a, b)| a.max(b));
         verdicts.extend(planned);
     }
-    Plan {
-        table: facts.table.clone(),
-        version: facts.version,
-        at_ms: now_ms,
-        verdicts,
-        staleness_bound_ms,
-    }
+    Plan { table: facts.table.clone(), version: facts.version, at_ms: now_ms, verdicts, staleness_bound_ms }
 }
 
 /// A shard's verdicts: fold, retire, collect. `shard` belongs to `facts`.
@@ -105,6 +99,8 @@ pub enum Measure {
     Forced,
     /// SSTables folded but still listed.
     FoldedListed,
+    /// Time since the base recorded the fold or the last catch-up, milliseconds.
+    FoldAgeMs,
     /// Generation an index (or every index) covers against the compacted one.
     CaughtUpGeneration,
     /// Age of the youngest garbage that is due, or of the oldest that is not, milliseconds.

@@ -11,6 +11,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::lint::Lint;
+use crate::facts::GarbageKind;
 use crate::time::{DAY_MS, HOUR_MS, SECOND_MS};
 
 /// Bytes of a mebibyte.
@@ -38,6 +39,9 @@ pub struct Policy {
     pub concurrency: u64,
     /// Memory one pass may use (executor; the fold is a stream).
     pub pass_memory_bytes: u64,
+    /// How long a folded SSTable stays listed after the commit, for readers that hold the version
+    /// before it (R2.13).
+    pub retire_delay_ms: u64,
     /// How long an unlisted file is kept (R2.15).
     pub grace_ms: u64,
     /// Most files one collection deletes (R2.15).
@@ -55,8 +59,20 @@ impl Default for Policy {
             pass_bytes: 2 * GIB,
             concurrency: 32,
             pass_memory_bytes: 512 * MIB,
+            retire_delay_ms: 5 * SECOND_MS,
             grace_ms: 24 * HOUR_MS,
             collect_files_max: 10_000,
+        }
+    }
+}
+
+impl Policy {
+    /// How long an unlisted file of this kind is kept: Lance never prunes a shard manifest younger
+    /// than a day, so that a stalled writer still collides with it.
+    pub fn grace_ms_of(&self, kind: GarbageKind) -> u64 {
+        match kind {
+            GarbageKind::Manifest => self.grace_ms.max(DAY_MS),
+            GarbageKind::SsTable | GarbageKind::WalEntry => self.grace_ms,
         }
     }
 }
@@ -120,26 +136,97 @@ macro_rules! knob {
 
 /// Every knob, in the order the reference lists them.
 pub const KNOBS: &[Knob] = &[
-    knob!("wal_compaction_interval_secs", Seconds, 0, YEAR_SECS, Some("the walk is off; a pass can still be forced"), tick_ms,
-        "How often each shard's manifest is read and its triggers are checked (R2.1)."),
-    knob!("wal_compact_trigger_count", Count, 1, 1_000_000, None, trigger_count,
-        "Un-folded SSTables of a shard that make a fold due (R2.2)."),
-    knob!("wal_compact_trigger_bytes", Bytes, 1, 1 << 50, None, trigger_bytes,
-        "Bytes of un-folded SSTables of a shard that make a fold due (R2.2)."),
-    knob!("wal_max_data_age_secs", Seconds, 1, 10 * YEAR_SECS, None, age_ms_max,
-        "Age of the oldest un-folded SSTable that makes a fold due, whatever the count (R2.2)."),
-    knob!("wal_compact_prefix_max", Count, 1, 100_000, None, prefix_max,
-        "Most SSTables in one pass, oldest first (R2.7)."),
-    knob!("compact_pass_target_bytes", Bytes, 1, 1 << 50, None, pass_bytes,
-        "Most bytes in one pass; the oldest SSTable is taken whatever its size (R2.7)."),
-    knob!("wal_compact_concurrency", Count, 1, 10_000, None, concurrency,
-        "Passes at once (R2.6)."),
-    knob!("compact_pass_memory_bytes", Bytes, 64 * MIB, 1 << 40, None, pass_memory_bytes,
-        "Memory one pass may use, whatever the size of its prefix."),
-    knob!("collect_grace_secs", Seconds, 0, YEAR_SECS, Some("files go as soon as nothing lists or needs them; only safe while nothing reads or writes the table"), grace_ms,
-        "How long files that nothing lists are kept before they are deleted (R2.15)."),
-    knob!("collect_files_max", Count, 1, 1_000_000, None, collect_files_max,
-        "Most files one collection deletes; the next one goes on (R2.15)."),
+    knob!(
+        "wal_compaction_interval_secs",
+        Seconds,
+        0,
+        YEAR_SECS,
+        Some("the walk is off; a pass can still be forced"),
+        tick_ms,
+        "How often each shard's manifest is read and its triggers are checked (R2.1)."
+    ),
+    knob!(
+        "wal_compact_trigger_count",
+        Count,
+        1,
+        1_000_000,
+        None,
+        trigger_count,
+        "Un-folded SSTables of a shard that make a fold due (R2.2)."
+    ),
+    knob!(
+        "wal_compact_trigger_bytes",
+        Bytes,
+        1,
+        1 << 50,
+        None,
+        trigger_bytes,
+        "Bytes of un-folded SSTables of a shard that make a fold due (R2.2)."
+    ),
+    knob!(
+        "wal_max_data_age_secs",
+        Seconds,
+        1,
+        10 * YEAR_SECS,
+        None,
+        age_ms_max,
+        "Age of the oldest un-folded SSTable that makes a fold due, whatever the count (R2.2)."
+    ),
+    knob!(
+        "wal_compact_prefix_max",
+        Count,
+        1,
+        100_000,
+        None,
+        prefix_max,
+        "Most SSTables in one pass, oldest first (R2.7)."
+    ),
+    knob!(
+        "compact_pass_target_bytes",
+        Bytes,
+        1,
+        1 << 50,
+        None,
+        pass_bytes,
+        "Most bytes in one pass; the oldest SSTable is taken whatever its size (R2.7)."
+    ),
+    knob!("wal_compact_concurrency", Count, 1, 10_000, None, concurrency, "Passes at once (R2.6)."),
+    knob!(
+        "compact_pass_memory_bytes",
+        Bytes,
+        64 * MIB,
+        1 << 40,
+        None,
+        pass_memory_bytes,
+        "Memory one pass may use, whatever the size of its prefix."
+    ),
+    knob!(
+        "retire_delay_secs",
+        Seconds,
+        0,
+        24 * 3600,
+        Some("SSTables leave the list as soon as every index covers them"),
+        retire_delay_ms,
+        "How long a folded SSTable stays listed for readers that hold the version before the fold (R2.13)."
+    ),
+    knob!(
+        "collect_grace_secs",
+        Seconds,
+        0,
+        YEAR_SECS,
+        Some("files go as soon as nothing lists or needs them; only safe while nothing reads or writes the table"),
+        grace_ms,
+        "How long files that nothing lists are kept before they are deleted (R2.15)."
+    ),
+    knob!(
+        "collect_files_max",
+        Count,
+        1,
+        1_000_000,
+        None,
+        collect_files_max,
+        "Most files one collection deletes; the next one goes on (R2.15)."
+    ),
 ];
 
 impl Knob {

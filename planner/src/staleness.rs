@@ -16,12 +16,7 @@ use crate::policy::Policy;
 ///
 /// Twice the age bound, as the same setting lets a row wait in the memtable before the age of its
 /// SSTable begins.
-pub(crate) fn bound_ms(
-    table: &TableFacts,
-    shard: &ShardFacts,
-    fold: &Verdict,
-    policy: &Policy,
-) -> Option<u64> {
+pub(crate) fn bound_ms(table: &TableFacts, shard: &ShardFacts, fold: &Verdict, policy: &Policy) -> Option<u64> {
     let folds = !table.paused && !table.primary_key.is_empty() && shard.status == ShardStatus::Active;
     if policy.tick_ms == 0 || !folds {
         return None;

@@ -12,7 +12,12 @@
 //! these is answered with `{"error":{"kind","message"}}`; an unknown key is refused by its name.
 //! The answer depends on the request alone.
 
-use alloc::{collections::BTreeMap, format, string::{String, ToString}, vec::Vec};
+use alloc::{
+    collections::BTreeMap,
+    format,
+    string::{String, ToString},
+    vec::Vec,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -26,9 +26,6 @@ pub(super) fn start(settings: &Settings, level: &str, bars: Bars) {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
-    for lint in settings.policy.lint() {
-        tracing::warn!(setting = lint.key, "{}", lint.why);
-    }
     for (name, meant) in misspelt(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
         tracing::warn!("environment variable {name} is no setting; did you mean {meant}?");
     }

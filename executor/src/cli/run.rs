@@ -77,8 +77,3 @@ pub(super) fn close(summary: &mut Summary, json: bool) -> Result<()> {
 pub(super) fn line(value: &impl serde::Serialize) -> Result<()> {
     say(serde_json::to_string(value).map_err(|e| Error::Fatal(format!("can't write JSON: {e}")))?)
 }
-
-/// A table that was forced and refused: somebody else's pass.
-pub(super) fn refused(report: &TableReport) -> bool {
-    report.jobs.iter().any(|job| matches!(job.end, crate::report::JobEnd::Busy { .. }))
-}

@@ -25,20 +25,14 @@ fn check_shard(found: &mut Found, facts: &TableFacts, shard: &ShardFacts) {
     unique(found, format!("shard `{id}`: generation"), shard.sstables.iter().map(|s| s.generation));
     unique(found, format!("shard `{id}`: SSTable"), shard.sstables.iter().map(|s| &s.path));
     if shard.sstables.iter().any(|s| s.generation == 0) {
-        found.add(
-            Rule::Unique,
-            format!("shard `{id}`: generation 0 would count as folded; generations begin at 1"),
-        );
+        found.add(Rule::Unique, format!("shard `{id}`: generation 0 would count as folded; generations begin at 1"));
     }
     for index in &facts.indexes {
         let (covers, folded) = (shard.covered_by(&index.name), shard.compacted_generation);
         if covers > folded {
             found.add(
                 Rule::CoversUnfolded,
-                format!(
-                    "shard `{id}`: index `{}` claims generation {covers}, but only {folded} is folded",
-                    index.name
-                ),
+                format!("shard `{id}`: index `{}` claims generation {covers}, but only {folded} is folded", index.name),
             );
         }
     }
@@ -46,10 +40,7 @@ fn check_shard(found: &mut Found, facts: &TableFacts, shard: &ShardFacts) {
     unique(found, format!("shard `{id}`: garbage"), garbage.iter().map(|g| &g.path));
     let listed: BTreeSet<&str> = shard.sstables.iter().map(|s| s.path.as_str()).collect();
     for file in garbage.iter().filter(|g| listed.contains(g.path.as_str())) {
-        found.add(
-            Rule::ListedGarbage,
-            format!("shard `{id}`: `{}` is both listed and garbage", file.path),
-        );
+        found.add(Rule::ListedGarbage, format!("shard `{id}`: `{}` is both listed and garbage", file.path));
     }
 }
 

@@ -57,10 +57,7 @@ fn fold(found: &mut Found, shard: &ShardFacts, sstables: &[SsTableId]) {
         let SsTableId { generation, path } = sstable;
         if *generation <= folded {
             all_there = false;
-            found.add(
-                Rule::Folded,
-                format!("shard `{id}`: generation {generation} is folded already, up to {folded}"),
-            );
+            found.add(Rule::Folded, format!("shard `{id}`: generation {generation} is folded already, up to {folded}"));
         } else if !lists(shard, sstable) {
             all_there = false;
             found.add(Rule::Missing, not_listed(id, *generation, path));
@@ -117,17 +114,12 @@ fn collect(found: &mut Found, shard: &ShardFacts, files: &[GarbageId]) {
             found.add(Rule::Missing, format!("shard `{id}`: `{}` is not garbage", file.path));
             continue;
         };
-        match rules.judge(fact) {
-            Need::Nobody => {}
-            Need::Retained => found.add(
-                Rule::Needed,
-                format!("shard `{id}`: a retained version of the base needs `{}`", file.path),
-            ),
-            Need::Never => found.add(
-                Rule::Needed,
-                format!("shard `{id}`: `{}` is in use or the newest of its kind", file.path),
-            ),
-        }
+        let why = match rules.judge(fact) {
+            Need::Nobody => continue,
+            Need::Retained => "is needed by a retained version of the base",
+            Need::Never => "is in use, or the newest of its kind",
+        };
+        found.add(Rule::Needed, format!("shard `{id}`: `{}` {why}", file.path));
     }
 }
 

@@ -1,4 +1,9 @@
-use alloc::{collections::{BTreeMap, BTreeSet}, format, string::String, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    format,
+    string::String,
+    vec::Vec,
+};
 
 use super::{Found, Rule, Violation, job};
 use crate::facts::{ShardFacts, TableFacts};
@@ -16,8 +21,7 @@ use crate::time::age_ms;
 pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<Violation>> {
     let mut found = Found::default();
     complete(&mut found, plan, facts);
-    let shards: BTreeMap<&str, &ShardFacts> =
-        facts.shards.iter().map(|s| (s.shard.as_str(), s)).collect();
+    let shards: BTreeMap<&str, &ShardFacts> = facts.shards.iter().map(|s| (s.shard.as_str(), s)).collect();
     let mut seen = BTreeSet::new();
     for verdict in &plan.verdicts {
         let Outcome::Due { jobs, reasons } = &verdict.outcome else { continue };
@@ -99,10 +103,9 @@ fn fold_limits(found: &mut Found, shard: &ShardFacts, sstables: &[SsTableId], po
         let what = format!("shard `{id}`: {picked} SSTables in a pass of {}", policy.prefix_max);
         found.add(Rule::Limit, what);
     }
-    let listed: BTreeMap<u64, Option<u64>> =
-        shard.sstables.iter().map(|s| (s.generation, s.bytes)).collect();
-    let sizes = sstables.iter().map(|s| listed.get(&s.generation).copied().flatten());
-    let bytes = sizes.into_iter().try_fold(0u64, |sum, size| sum.checked_add(size?));
+    let listed: BTreeMap<u64, Option<u64>> = shard.sstables.iter().map(|s| (s.generation, s.bytes)).collect();
+    let mut sizes = sstables.iter().map(|s| listed.get(&s.generation).copied().flatten());
+    let bytes = sizes.try_fold(0u64, |sum, size| sum.checked_add(size?));
     // The first is taken whatever its size, so that there is progress.
     if picked > 1 && bytes.is_none_or(|bytes| bytes > policy.pass_bytes) {
         let max = policy.pass_bytes;
@@ -111,13 +114,7 @@ fn fold_limits(found: &mut Found, shard: &ShardFacts, sstables: &[SsTableId], po
     }
 }
 
-fn collect_limits(
-    found: &mut Found,
-    shard: &ShardFacts,
-    files: &[GarbageId],
-    policy: &Policy,
-    at_ms: u64,
-) {
+fn collect_limits(found: &mut Found, shard: &ShardFacts, files: &[GarbageId], policy: &Policy, at_ms: u64) {
     let (id, count, max) = (&shard.shard, files.len() as u64, policy.collect_files_max.max(1));
     if count > max {
         found.add(Rule::Limit, format!("shard `{id}`: {count} files in one job, {max} allowed"));
@@ -126,7 +123,7 @@ fn collect_limits(
         shard.garbage.iter().flatten().map(|g| (g.path.as_str(), g.since_ms)).collect();
     for file in files {
         let since = since.get(file.path.as_str()).copied().flatten();
-        if since.is_none_or(|since| age_ms(at_ms, since) < policy.grace_ms) {
+        if since.is_none_or(|since| age_ms(at_ms, since) < policy.grace_ms_of(file.kind)) {
             found.add(Rule::Grace, format!("shard `{id}`: `{}` is within its grace", file.path));
         }
     }

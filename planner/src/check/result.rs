@@ -16,10 +16,10 @@ pub fn after(before: &TableFacts, after: &TableFacts) -> Result<(), Vec<Violatio
         match after.shards.iter().find(|s| s.shard == old.shard) {
             Some(new) => shard(&mut found, before, after, old, new),
             None if old.status == ShardStatus::Sealed || old.unfolded().is_empty() => {}
-            None => found.add(
-                Rule::Vanished,
-                format!("shard `{}` is gone with SSTables that were not folded", old.shard),
-            ),
+            None => {
+                let what = format!("shard `{}` is gone with SSTables that were not folded", old.shard);
+                found.add(Rule::Vanished, what);
+            }
         }
     }
     found.result()

@@ -9,7 +9,6 @@ use crate::time::age_ms;
 
 /// Deletes what is past its grace and needed by nobody, oldest first within a kind.
 pub(crate) fn decide(case: &Case<'_>) -> Outcome {
-    let grace_ms = case.policy.grace_ms;
     let Some(garbage) = &case.shard.garbage else {
         // The folder was not walked: what lies there is unmeasured, not nothing.
         return not_due(Reason::new(Measure::Files, None, 1), None);
@@ -17,7 +16,7 @@ pub(crate) fn decide(case: &Case<'_>) -> Outcome {
     let rules = Rules::new(case.shard, garbage);
     let (mut due, mut young, mut retained) = (Vec::new(), Vec::new(), Vec::new());
     for file in garbage {
-        let past_grace = age(file, case.now_ms).is_some_and(|age| age >= grace_ms);
+        let past_grace = age(file, case.now_ms).is_some_and(|age| age >= case.policy.grace_ms_of(file.kind));
         match rules.judge(file) {
             Need::Never => {}
             Need::Retained if past_grace => retained.push(file),
@@ -35,9 +34,13 @@ pub(crate) fn decide(case: &Case<'_>) -> Outcome {
     if young.is_empty() {
         return not_due(Reason::new(Measure::Files, 0, 1), None);
     }
-    let oldest = young.iter().filter_map(|f| age(f, case.now_ms)).max();
-    let due_at = young.iter().filter_map(|f| f.since_ms?.checked_add(grace_ms)).min();
-    not_due(Reason::new(Measure::GarbageAgeMs, oldest, grace_ms), due_at)
+    let grace_ms = |f: &GarbageFacts| case.policy.grace_ms_of(f.kind);
+    let next = young.iter().filter_map(|f| Some((f.since_ms?.checked_add(grace_ms(f))?, *f))).min_by_key(|n| n.0);
+    let (observed, threshold) = match next {
+        Some((_, file)) => (age(file, case.now_ms), grace_ms(file)),
+        None => (None, case.policy.grace_ms),
+    };
+    not_due(Reason::new(Measure::GarbageAgeMs, observed, threshold), next.map(|n| n.0))
 }
 
 fn collect(case: &Case<'_>, mut due: Vec<&GarbageFacts>) -> Outcome {
@@ -105,8 +108,7 @@ impl<'a> Rules<'a> {
         match file.kind {
             // Above the folded generation an unlisted folder is a flush that has not been listed yet.
             GarbageKind::SsTable
-                if self.listed.contains(file.path.as_str())
-                    || file.position > self.shard.compacted_generation =>
+                if self.listed.contains(file.path.as_str()) || file.position > self.shard.compacted_generation =>
             {
                 Need::Never
             }

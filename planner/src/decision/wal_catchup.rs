@@ -10,11 +10,8 @@ use crate::plan::{Measure, Outcome, Reason};
 
 /// One job for each index type that has an index behind.
 pub(crate) fn decide(facts: &TableFacts) -> Outcome {
-    let mut lags: Vec<(Lag, &IndexFacts)> = facts
-        .indexes
-        .iter()
-        .filter_map(|index| Some((worst_lag(facts, &index.name)?, index)))
-        .collect();
+    let mut lags: Vec<(Lag, &IndexFacts)> =
+        facts.indexes.iter().filter_map(|index| Some((worst_lag(facts, &index.name)?, index))).collect();
     if lags.is_empty() {
         let reasons = vec![Reason::new(Measure::IndexesBehind, 0, 1)];
         return Outcome::NotDue { reasons, due_at_ms: None };
@@ -33,9 +30,7 @@ pub(crate) fn decide(facts: &TableFacts) -> Outcome {
         .collect();
     let reasons = lags
         .iter()
-        .map(|(lag, index)| {
-            Reason::new(Measure::CaughtUpGeneration, lag.covers, lag.folded).of(&*index.name)
-        })
+        .map(|(lag, index)| Reason::new(Measure::CaughtUpGeneration, lag.covers, lag.folded).of(&*index.name))
         .collect();
     Outcome::Due { jobs, reasons }
 }

@@ -40,7 +40,7 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
             };
             let lines = jobs.iter().enumerate().map(|(at, job)| {
                 let why = why(at).map(reason).unwrap_or_default();
-                format!("    {name:<12}due   {:<36}  {why}", work(job))
+                format!("    {name:<12}due   {:<36}  {why}", self::job(job))
             });
             lines.collect()
         }
@@ -57,7 +57,8 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
     }
 }
 
-fn work(job: &JobSpec) -> String {
+/// A job in one line: `memwal_compaction 5..8 64M`.
+pub fn job(job: &JobSpec) -> String {
     let size = |size: &Option<u64>| size.map(|size| format!(" {}", bytes(size)));
     match job {
         JobSpec::Fold { sstables, bytes, .. } => {
@@ -96,6 +97,7 @@ pub fn reason(reason: &Reason) -> String {
         Measure::Forced => ("forced", plain),
         Measure::FoldedListed => ("folded but listed", plain),
         Measure::CaughtUpGeneration => ("covers", plain),
+        Measure::FoldAgeMs => ("recorded for", duration),
         Measure::GarbageAgeMs => ("unlisted for", duration),
         Measure::RetainedGeneration => ("needs all above", plain),
         Measure::Files => ("files", plain),

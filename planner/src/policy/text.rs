@@ -18,8 +18,7 @@ const BYTES: &[(&str, u64)] = &[
 ];
 
 /// Suffixes of time and how many milliseconds each is, largest first.
-const MILLIS: &[(&str, u64)] =
-    &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const MILLIS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Policy {
     /// Sets one knob from text: a whole number in the knob's unit, or one with a suffix (`2GiB`,
