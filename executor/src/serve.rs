@@ -33,7 +33,11 @@ pub struct Pace {
 
 /// Tends one table in a task of its own: a panic is a failure of that table, not of the process.
 pub async fn tend_apart(
-    tender: &Arc<Tender>, table: TableRef, trigger: Trigger, depth: Depth, progress: Arc<Progress>,
+    tender: &Arc<Tender>,
+    table: TableRef,
+    trigger: Trigger,
+    depth: Depth,
+    progress: Arc<Progress>,
 ) -> TableReport {
     let (tender, name) = (tender.clone(), table.name.clone());
     let started = Instant::now();
@@ -54,7 +58,11 @@ pub async fn tend_apart(
 /// # Errors
 /// `Invalid` when the root can't be listed at the start; later that is logged and tried again.
 pub async fn serve(
-    root: Root, session: Arc<Session>, tender: Arc<Tender>, pace: Pace, stop: CancellationToken,
+    root: Root,
+    session: Arc<Session>,
+    tender: Arc<Tender>,
+    pace: Pace,
+    stop: CancellationToken,
 ) -> Result<()> {
     let first = tokio::select! {
         listed = root.tables(&session) => listed?,
@@ -67,7 +75,16 @@ pub async fn serve(
         sweep_secs = pace.sweep.as_secs_f64(),
         "serving"
     );
-    let mut server = Server { rota: Rota::new(pace.sweep), root, session, tender, pace, work: JoinSet::new(), listing: Listing::default(), running: 0 };
+    let mut server = Server {
+        rota: Rota::new(pace.sweep),
+        root,
+        session,
+        tender,
+        pace,
+        work: JoinSet::new(),
+        listing: Listing::default(),
+        running: 0,
+    };
     server.ended(Done::Listed(Ok(first)));
     server.run(&stop).await;
     let (tables, failing) = server.rota.counts();

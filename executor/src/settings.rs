@@ -396,7 +396,10 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_environment_that_over_the_file_that_over_defaults() {
-        let file = || from_file("c.toml", "wal_compact_trigger_count = 5\nwal_compact_prefix_max = 6\ntables_at_once = 2").unwrap();
+        let file = || {
+            from_file("c.toml", "wal_compact_trigger_count = 5\nwal_compact_prefix_max = 6\ntables_at_once = 2")
+                .unwrap()
+        };
         let env = || env(&[("WAL_COMPACT_TRIGGER_COUNT", "7"), ("WAL_COMPACT_PREFIX_MAX", "8")]);
         let flags = || vec![flag("wal_compact_trigger_count", "9")];
         let settings = Settings::resolve([file(), env(), flags()].concat()).unwrap();
@@ -437,11 +440,15 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused_with_the_nearest_known_one() {
-        let file = from_file("c.toml", "\nwal_compact_triger_count = 5\nwal-compact-prefix-max = 5\ncolour = 1").unwrap();
+        let file =
+            from_file("c.toml", "\nwal_compact_triger_count = 5\nwal-compact-prefix-max = 5\ncolour = 1").unwrap();
         let why = refusal(file);
         assert!(why.contains("`wal_compact_triger_count` is not a setting; did you mean `wal_compact_trigger_count`? (c.toml, line 2)"), "{why}");
         assert!(why.contains("did you mean `wal_compact_prefix_max`?"), "{why}");
-        assert!(why.contains("`colour` is not a setting; `caretaker init-config` lists them all (c.toml, line 4)"), "{why}");
+        assert!(
+            why.contains("`colour` is not a setting; `caretaker init-config` lists them all (c.toml, line 4)"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -470,7 +477,8 @@ mod tests {
 
     #[test]
     fn units_are_understood() {
-        let settings = Settings::resolve([flag("sweep_interval_secs", "10m"), flag("compact_pass_target_bytes", "1GiB")]);
+        let settings =
+            Settings::resolve([flag("sweep_interval_secs", "10m"), flag("compact_pass_target_bytes", "1GiB")]);
         let settings = settings.unwrap();
         assert_eq!((settings.sweep_secs, settings.policy.pass_bytes), (600, 1 << 30));
         assert!(refusal([flag("sweep_interval_secs", "366d")]).contains("365d"));

@@ -298,7 +298,11 @@ fn cells(report: &TableReport, work: &Work) -> [String; 12] {
         if work.written == 0 { String::new() } else { bytes(work.written) },
         some(work.indexes),
         some(work.retired),
-        if work.files == 0 { String::new() } else { format!("{} ({})", things(work.files, "file"), bytes(work.collected)) },
+        if work.files == 0 {
+            String::new()
+        } else {
+            format!("{} ({})", things(work.files, "file"), bytes(work.collected))
+        },
         change(&|s| Some(s.version)),
         took(report.millis),
     ]
@@ -328,7 +332,8 @@ mod tests {
 
     fn report(table: &str, jobs: Vec<JobEnd>, error: Option<&str>) -> TableReport {
         let job = |end| JobReport { job: "memwal_compaction".into(), on: vec!["3f".into()], millis: 5, end };
-        let at = |version, rows, unfolded| Some(Snapshot { version, rows: Some(rows), unfolded, ..Snapshot::default() });
+        let at =
+            |version, rows, unfolded| Some(Snapshot { version, rows: Some(rows), unfolded, ..Snapshot::default() });
         let (before, after) = if jobs.is_empty() { (at(3, 10, 1), at(3, 10, 1)) } else { (at(3, 10, 4), at(5, 12, 0)) };
         TableReport {
             table: table.into(),
@@ -343,7 +348,8 @@ mod tests {
 
     #[test]
     fn a_summary_has_a_row_for_each_touched_table_and_counts_the_rest() {
-        let fold = FoldReport { sstables: 4, rows_inserted: 2, rows_updated: 3, bytes_written: 2048, ..FoldReport::default() };
+        let fold =
+            FoldReport { sstables: 4, rows_inserted: 2, rows_updated: 3, bytes_written: 2048, ..FoldReport::default() };
         let mut summary = Summary::new(false);
         summary.add(&report("docs", vec![JobEnd::Folded(fold)], None));
         summary.add(&report("idle", vec![], None));
@@ -353,7 +359,8 @@ mod tests {
         assert_eq!(rows[0], "table      rows  new  changed  SSTables  written  version    time");
         assert_eq!(rows[1], "docs   10 -> 12    2        3    4 -> 0  2K   3 -> 5  0.04 s");
         assert_eq!(rows.len(), 2);
-        let closing = "3 tables in 0.09 s: 1 tended, 1 idle, 1 failed\n2 SSTables not folded yet; `caretaker plan` says why";
+        let closing =
+            "3 tables in 0.09 s: 1 tended, 1 idle, 1 failed\n2 SSTables not folded yet; `caretaker plan` says why";
         assert_eq!(summary.closing(), closing);
         assert_eq!(summary.failures, ["table `bad`: no such bucket"]);
     }

@@ -9,8 +9,6 @@ use crate::error::{Error, Result};
 
 /// Of a line with names of columns.
 pub(super) const DIM: Style = Style::new().dimmed();
-/// Of what a paragraph is about.
-pub(super) const BOLD: Style = Style::new().bold();
 const RED: Style = AnsiColor::Red.on_default().bold();
 
 /// Writes a line to standard output; styles go only to a terminal.

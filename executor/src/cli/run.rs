@@ -11,7 +11,6 @@ use super::out::{DIM, complain, say, styled};
 use super::{Exit, RunArgs, Work, none_found, selected};
 use crate::error::{Error, Result};
 use crate::read::Depth;
-use crate::report::TableReport;
 use crate::serve::tend_apart;
 use crate::show::Summary;
 use crate::signal::Stop;

@@ -1,0 +1,398 @@
+//! The command line.
+
+mod bars;
+mod compact;
+mod config;
+mod facts;
+mod log;
+mod out;
+mod plan;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use lance::session::Session;
+use planner::plan::Trigger;
+use tokio_util::sync::CancellationToken;
+
+use self::bars::Bars;
+use crate::catalog::{Root, TableRef};
+use crate::error::{Error, Result};
+use crate::settings::{self, CONFIG_ENV, Given, Key, Settings, Source};
+use crate::signal::{BY_INTERRUPT, BY_TERM, Stop};
+use crate::tend::Tender;
+
+/// Every exit code and what it says.
+pub const EXITS: &[(u8, &str)] = &[
+    (0, "done; also when another process did the work first (superseded)"),
+    (1, "a table or a job failed; the others were tended"),
+    (2, "wrong usage, settings or path; nothing was touched"),
+    (3, "refused: a pass runs on the shard already; nothing was queued"),
+    (BY_INTERRUPT, "interrupted by Ctrl-C; what was running has ended or is finished by the next run"),
+    (BY_TERM, "the same by SIGTERM (`serve` ends with 0 when its passes could end)"),
+];
+
+const EXAMPLES: &str = "\
+Examples:
+  caretaker plan ./db                     what is due, and why; changes nothing
+  caretaker run ./db                      do it, until nothing is due
+  caretaker serve s3://bucket/db          do it for ever
+  caretaker compact ./db/docs.lance       fold one table now, whatever the triggers say
+  caretaker facts ./db/docs.lance --json > facts.json
+  caretaker plan --facts facts.json --at 2026-12-24T18:00:00Z --wal-compact-trigger-count 2
+  caretaker init-config > caretaker.toml";
+
+const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
+
+/// Keeps Lance and LanceDB tables in good condition by itself.
+///
+/// Data that LanceDB writes through its LSM path (`set_lsm_write_spec`, `merge_insert`) piles up as SSTables under
+/// `_mem_wal`. Caretaker folds them into the base table, extends the indexes over the new rows, and deletes what nothing
+/// needs any more.
+///
+/// A ROOT is a database (a folder of `<name>.lance` tables) or a single table, as a local path or at s3://, gs://, az://.
+#[derive(Parser)]
+#[command(name = "caretaker", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Do everything that is due, until nothing is, and say what was done.
+    Run(RunArgs),
+    /// Do the same for ever: look at every table once a tick.
+    Serve(ServeArgs),
+    /// Show what is due and why, and change nothing.
+    Plan(PlanArgs),
+    /// Fold a table now, whatever the triggers say.
+    Compact(CompactArgs),
+    /// Show everything that decisions about a table are made from.
+    Facts(FactsArgs),
+    /// Show every setting, its value, and who set it.
+    Settings {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a settings file with every setting explained.
+    InitConfig,
+    /// Print a completion script.
+    Completions {
+        /// Shell to complete for.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// Database or table.
+    root: String,
+    /// Only this table; may be given again.
+    #[arg(long = "table", value_name = "NAME")]
+    tables: Vec<String>,
+    /// Show the plan and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object a line: each table as it ends, then the summary.
+    #[arg(long)]
+    json: bool,
+    /// Also list tables that had nothing to do.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    /// Database or table.
+    root: String,
+}
+
+#[derive(Args)]
+struct PlanArgs {
+    /// Database or table.
+    #[arg(required_unless_present = "facts", conflicts_with = "facts")]
+    root: Option<String>,
+    /// Only this table; may be given again.
+    #[arg(long = "table", value_name = "NAME")]
+    tables: Vec<String>,
+    /// Plan from facts as `caretaker facts --json` prints them (`-`: standard input); no storage is touched.
+    #[arg(long, value_name = "FILE")]
+    facts: Option<String>,
+    /// Plan with this settings file alone: neither --config nor the environment counts.
+    #[arg(long, value_name = "FILE", requires = "facts", conflicts_with = "config")]
+    policy: Option<String>,
+    /// Plan for this time instead of now: RFC 3339, or milliseconds since the epoch.
+    #[arg(long, value_name = "TIME", requires = "facts")]
+    at: Option<String>,
+    /// One JSON object a line, one for each table.
+    #[arg(long)]
+    json: bool,
+    /// Also show tables that take no LSM writes.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Args)]
+struct CompactArgs {
+    /// Table.
+    table: String,
+    /// Only this shard.
+    #[arg(long, value_name = "ID")]
+    shard: Option<String>,
+    /// One JSON object a line: the table, then the summary.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct FactsArgs {
+    /// Table, or a database for all of its tables.
+    table: String,
+    /// As JSON, for `caretaker plan --facts`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a command ended, where it did not stop at an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Done,
+    Failed,
+    Refused,
+    Interrupted(u8),
+}
+
+impl Exit {
+    fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Refused => 3,
+            Self::Interrupted(code) => code,
+        }
+    }
+}
+
+/// The exit code of a command that stopped at an error.
+fn code_of(error: &Error) -> u8 {
+    match error {
+        Error::Invalid(_) => 2,
+        Error::Busy(_) => 3,
+        Error::Superseded(_) => 0,
+        Error::Retry(_) | Error::Conflict(_) | Error::Fatal(_) => 1,
+    }
+}
+
+/// What every command that opens tables has.
+struct Work {
+    root: Root,
+    session: Arc<Session>,
+    settings: Settings,
+}
+
+impl Work {
+    fn tender(&self, stop: CancellationToken) -> Tender {
+        Tender::new(self.settings.policy.clone(), self.session.clone(), stop)
+    }
+}
+
+/// Runs the process.
+pub fn main() -> ExitCode {
+    let matches = command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+    let flags = matches.subcommand().map(|(_, flags)| flags);
+    let code = dispatch(cli.command, flags).map_or_else(
+        |error| {
+            out::complain(&error);
+            code_of(&error)
+        },
+        Exit::code,
+    );
+    ExitCode::from(code)
+}
+
+fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
+    let settings = || load(flags);
+    match command {
+        Command::InitConfig => config::init(),
+        Command::Completions { shell } => config::completions(shell),
+        Command::Settings { json } => config::settings(&settings()?, json),
+        Command::Plan(PlanArgs { facts: Some(file), policy, at, json, .. }) => {
+            let settings = match &policy {
+                Some(file) => Settings::resolve([read_settings(file)?, from_flags(flags)].concat())?,
+                None => settings()?,
+            };
+            log::start(&settings, log::QUIET, Bars::default());
+            plan::of_facts(&file, at.as_deref(), &settings.policy, json)
+        }
+        Command::Plan(args) => {
+            let root = args.root.clone().unwrap_or_default();
+            on(&root, settings()?, log::QUIET, async |work, _| plan::of_root(&args, &work, Trigger::Tick).await)
+        }
+        Command::Run(args) if args.dry_run => {
+            let (root, plan) = (args.root.clone(), args.into_plan());
+            on(&root, settings()?, log::QUIET, async |work, _| plan::of_root(&plan, &work, Trigger::Relief).await)
+        }
+        Command::Run(args) => {
+            on(&args.root, settings()?, log::QUIET, async |work, bars| run::run(&args, work, bars).await)
+        }
+        Command::Compact(args) => {
+            on(&args.table, settings()?, log::QUIET, async |work, bars| compact::run(&args, work, bars).await)
+        }
+        Command::Facts(args) => {
+            on(&args.table, settings()?, log::QUIET, async |work, _| facts::run(&args, &work).await)
+        }
+        Command::Serve(args) => on(&args.root, settings()?, log::TALKING, async |work, _| serve(work).await),
+    }
+}
+
+/// Runs a command that opens tables.
+fn on(
+    root: &str,
+    settings: Settings,
+    level: &str,
+    command: impl AsyncFnOnce(Work, Bars) -> Result<Exit>,
+) -> Result<Exit> {
+    let bars = Bars::default();
+    log::start(&settings, level, bars.clone());
+    let root = Root::parse(root)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
+    let exit =
+        runtime.block_on(async { command(Work { root, session: crate::table::session(), settings }, bars).await });
+    // Reads that nobody waits for any more must not hold the process.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn serve(work: Work) -> Result<Exit> {
+    for lint in work.settings.policy.lint() {
+        tracing::warn!(setting = lint.key, "{}", lint.why);
+    }
+    let stop = Stop::listen()?;
+    let tender = Arc::new(work.tender(stop.token().clone()));
+    let pace = work.settings.pace();
+    crate::serve::serve(work.root, work.session, tender, pace, stop.token().clone()).await?;
+    Ok(Exit::Done)
+}
+
+impl RunArgs {
+    fn into_plan(self) -> PlanArgs {
+        let Self { root, tables, json, verbose, .. } = self;
+        PlanArgs { root: Some(root), tables, facts: None, policy: None, at: None, json, verbose }
+    }
+}
+
+/// The tables under a root, or those of them that are named.
+async fn selected(root: &Root, session: &Arc<Session>, names: &[String]) -> Result<Vec<TableRef>> {
+    let mut tables = root.tables(session).await?;
+    for name in names {
+        if !tables.iter().any(|table| table.name == *name) {
+            let near = settings::nearest(name, tables.iter().map(|table| table.name.as_str()));
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return Err(Error::Invalid(format!("there is no table `{name}` under `{}`{near}", root.uri())));
+        }
+    }
+    tables.retain(|table| names.is_empty() || names.contains(&table.name));
+    Ok(tables)
+}
+
+fn none_found(root: &Root) -> Result<Exit> {
+    out::say(format!("no tables under `{}`; a table is a folder `<name>.lance`", root.uri()))?;
+    Ok(Exit::Done)
+}
+
+/// The derived command with a flag for every setting.
+fn command() -> clap::Command {
+    let exits: Vec<String> = EXITS.iter().map(|(code, what)| format!("  {code:>3}  {what}")).collect();
+    let exits = format!("Exit codes:\n{}", exits.join("\n"));
+    let mut command = Cli::command()
+        .after_help(
+            "`caretaker <command> --help` shows every setting; `caretaker --help` shows examples and exit codes.",
+        )
+        .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
+    for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
+        command = command.mut_subcommand(name, |sub| sub.arg(config_arg()).args(settings::keys().map(flag)));
+    }
+    command
+}
+
+fn config_arg() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .env(CONFIG_ENV)
+        .value_name("FILE")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("Settings file (TOML); `caretaker init-config` prints one")
+}
+
+fn flag(key: Key) -> Arg {
+    let default = match key.text(&Settings::default()) {
+        none if none == "by command" => String::new(),
+        default => format!(" [default: {default}]"),
+    };
+    let zero = key.zero().map(|zero| format!(" 0: {zero}.")).unwrap_or_default();
+    let arg = Arg::new(key.name()).long(key.flag()).value_name(key.value_name()).allow_hyphen_values(true);
+    arg.help(format!("{}{zero}{default} [env: {}]", key.help(), key.env()))
+        .hide_short_help(!key.name().starts_with("log_"))
+        .help_heading(SETTINGS)
+}
+
+fn from_flags(flags: Option<&ArgMatches>) -> Vec<Given> {
+    let text = |key: Key| flags?.try_get_one::<String>(key.name()).ok()?.cloned();
+    let given = settings::keys().filter_map(|key| Some((key, text(key)?)));
+    given.map(|(key, text)| Given { key: key.name().into(), text, source: Source::Flag(key.flag()) }).collect()
+}
+
+fn read_settings(path: &str) -> Result<Vec<Given>> {
+    let content = std::fs::read_to_string(path)
+        .map_err(|e| Error::Invalid(format!("can't read the settings file `{path}`: {e}")))?;
+    settings::from_file(path, &content)
+}
+
+fn load(flags: Option<&ArgMatches>) -> Result<Settings> {
+    let config = flags.and_then(|flags| flags.try_get_one::<PathBuf>("config").ok().flatten());
+    let file = config.map(|path| read_settings(&path.to_string_lossy())).transpose()?.unwrap_or_default();
+    let env = settings::from_env(|name| std::env::var_os(name))?;
+    Settings::resolve([file, env, from_flags(flags)].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_a_flag_of_every_command_that_uses_settings() {
+        command().debug_assert();
+        for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
+            let root = if name == "settings" { vec![] } else { vec!["db"] };
+            let line = ["caretaker", name].into_iter().chain(root).map(String::from);
+            let flags = settings::keys().flat_map(|key| [format!("--{}", key.flag()), key.flag()]);
+            let matches = command().try_get_matches_from(line.chain(flags)).expect("all flags are known");
+            let given = from_flags(matches.subcommand().map(|(_, flags)| flags));
+            assert_eq!(given.len(), settings::keys().count());
+            assert!(given.iter().all(|g| g.source == Source::Flag(g.text.clone())), "each flag sets its own key");
+        }
+    }
+
+    #[test]
+    fn a_negative_number_reaches_the_setting_that_refuses_it() {
+        let matches = command().try_get_matches_from(["caretaker", "run", "db", "--tables-at-once", "-1"]);
+        let why = load(matches.expect("clap lets it through").subcommand().map(|(_, flags)| flags));
+        assert!(why.expect_err("refused").to_string().contains("`-1`"));
+    }
+
+    #[test]
+    fn exit_codes_are_the_documented_ones() {
+        let documented: Vec<u8> = EXITS.iter().map(|(code, _)| *code).collect();
+        assert_eq!(documented, [0, 1, 2, 3, 130, 143]);
+        let text = || String::from("why");
+        let codes = [Error::Superseded(text()), Error::Fatal(text()), Error::Invalid(text()), Error::Busy(text())];
+        assert_eq!(codes.map(|error| code_of(&error)), [0, 1, 2, 3]);
+    }
+}
