@@ -60,11 +60,10 @@ fn collect(case: &Case<'_>, mut due: Vec<&GarbageFacts>) -> Outcome {
 }
 
 fn held(shard: &ShardFacts, oldest: u64, files: usize) -> Outcome {
-    let version = shard.retained_by.clone().unwrap_or_else(|| "a version of the base".to_string());
-    let reasons = vec![
-        Reason::new(Measure::RetainedGeneration, shard.retained_generation, oldest).of(&*version),
-        Reason::new(Measure::Files, files as u64, 1),
-    ];
+    let mut retained = Reason::new(Measure::RetainedGeneration, shard.retained_generation, oldest);
+    retained.subject.clone_from(&shard.retained_by);
+    let reasons = vec![retained, Reason::new(Measure::Files, files as u64, 1)];
+    let version = shard.retained_by.clone().unwrap_or_else(|| "a retained version".to_string());
     Outcome::Held { hold: Hold::Retained { version }, reasons }
 }
 

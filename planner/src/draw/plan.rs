@@ -1,6 +1,6 @@
 use alloc::{format, string::String, vec, vec::Vec};
 
-use super::{bytes, duration, fit, generations};
+use super::{WIDTH, bytes, duration, fit, generations};
 use crate::job::JobSpec;
 use crate::plan::{Decision, Hold, Measure, Outcome, Plan, Reason, Verdict};
 use crate::time::age_ms;
@@ -17,9 +17,9 @@ pub fn plan(plan: &Plan) -> String {
         lines.extend(self::verdict(verdict, plan.at_ms));
     }
     lines.push(match plan.staleness_bound_ms {
-        Some(0) => "  the base holds everything".into(),
-        Some(bound) => format!("  the base alone is at most {} behind, and the job", duration(bound)),
-        None => "  the base alone may fall behind without bound".into(),
+        Some(0) => "  no shard: the base holds everything".into(),
+        Some(bound) => format!("  a reader of the base alone is at most {} behind, plus the job", duration(bound)),
+        None => "  a reader of the base alone may fall behind without bound".into(),
     });
     lines.iter().map(|line| fit(line) + "\n").collect()
 }
@@ -32,29 +32,55 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
         Decision::Collect => "collect",
     };
     match &verdict.outcome {
-        Outcome::Due { jobs, reasons } => {
-            // The first line carries why; a verdict with several jobs gives each its own line.
-            let why = |at: usize| match verdict.decision {
-                Decision::WalCatchup => reasons.get(at).or(reasons.first()),
-                _ => reasons.get(at),
-            };
-            let lines = jobs.iter().enumerate().map(|(at, job)| {
-                let why = why(at).map(reason).unwrap_or_default();
+        Outcome::Due { jobs, reasons } => jobs
+            .iter()
+            .map(|job| {
+                let why = deciding(job, reasons).map(reason).unwrap_or_default();
                 format!("    {name:<12}due   {:<36}  {why}", self::job(job))
-            });
-            lines.collect()
-        }
+            })
+            .collect(),
         Outcome::NotDue { reasons, due_at_ms } => {
-            let mut why: Vec<String> = reasons.iter().map(reason).collect();
-            why.extend(due_at_ms.map(|at| format!("due in {}", duration(age_ms(at, at_ms)))));
-            vec![format!("    {name:<12}-     {}", why.join(", "))]
+            let due_in = due_at_ms.map(|at| format!("due in {}", duration(age_ms(at, at_ms))));
+            wrap(format!("    {name:<12}-     "), reasons.iter().map(reason).chain(due_in))
         }
         Outcome::Held { hold, reasons } => {
-            let why: Vec<String> = reasons.iter().map(reason).collect();
-            vec![format!("    {name:<12}held  {}: {}", by(hold, at_ms), why.join(", "))]
+            let by = format!("    {name:<12}held  {}: ", by(hold, at_ms));
+            wrap(by, reasons.iter().map(reason))
         }
         Outcome::Disabled { knob } => vec![format!("    {name:<12}off   {knob} = 0")],
     }
+}
+
+/// `head` and the parts behind it, at commas; what does not fit goes to a line below.
+fn wrap(head: String, parts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut lines = vec![head];
+    let mut parts = parts.peekable();
+    let mut first = true;
+    while let Some(mut part) = parts.next() {
+        if parts.peek().is_some() {
+            part.push(',');
+        }
+        let Some(line) = lines.last_mut() else { break };
+        if first {
+            line.push_str(&part);
+        } else if line.chars().count() + 1 + part.chars().count() < WIDTH {
+            line.push(' ');
+            line.push_str(&part);
+        } else {
+            lines.push(format!("{:22}{part}", ""));
+        }
+        first = false;
+    }
+    lines
+}
+
+/// The comparison that made a job due: of catch-ups each has one of its own.
+fn deciding<'a>(job: &JobSpec, reasons: &'a [Reason]) -> Option<&'a Reason> {
+    let own = |reason: &&Reason| match job {
+        JobSpec::CatchUp { indexes, .. } => reason.subject.as_ref().is_some_and(|index| indexes.contains(index)),
+        _ => true,
+    };
+    reasons.iter().find(own).or(reasons.first())
 }
 
 /// A job in one line: `memwal_compaction 5..8 64M`.
@@ -98,9 +124,9 @@ pub fn reason(reason: &Reason) -> String {
         Measure::FoldedListed => ("folded but listed", plain),
         Measure::CaughtUpGeneration => ("covers", plain),
         Measure::FoldAgeMs => ("recorded for", duration),
-        Measure::GarbageAgeMs => ("unlisted for", duration),
-        Measure::RetainedGeneration => ("needs all above", plain),
-        Measure::Files => ("files", plain),
+        Measure::GarbageAgeMs => ("unlisted age", duration),
+        Measure::RetainedGeneration => ("at generation", plain),
+        Measure::Files => ("unlisted files", plain),
         Measure::IndexesBehind => ("indexes behind", plain),
     };
     let subject = reason.subject.as_deref();

@@ -27,7 +27,7 @@ struct World {
 ///
 /// # Panics
 /// On a line that is not part of the format, naming it.
-pub fn run(text: &str) -> String {
+pub(crate) fn run(text: &str) -> String {
     let mut world = World {
         now_ms: 0,
         policy: Policy::default(),

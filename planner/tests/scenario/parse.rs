@@ -5,7 +5,7 @@ use planner::facts::{SsTableFacts, TableFacts};
 use planner::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
 
 /// `table t     version 3, 100 rows, key a+b, paused`
-pub fn table(facts: &mut TableFacts, line: &str) {
+pub(crate) fn table(facts: &mut TableFacts, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     facts.table = words[1].into();
     for note in notes(line, words[1]) {
@@ -22,7 +22,7 @@ pub fn table(facts: &mut TableFacts, line: &str) {
 
 /// `shard 3f      12345678     from 95, sealed, pass by job-7 for 3m`; answers the generation of the
 /// first column.
-pub fn shard(facts: &mut TableFacts, line: &str, now_ms: u64) -> u64 {
+pub(crate) fn shard(facts: &mut TableFacts, line: &str, now_ms: u64) -> u64 {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut shard = ShardFacts { shard: words[1].into(), manifest_version: 1, ..ShardFacts::default() };
     let mut first = 1;
@@ -43,7 +43,7 @@ pub fn shard(facts: &mut TableFacts, line: &str, now_ms: u64) -> u64 {
 
 /// A row of the last shard: `base`, `sstables`, `retained`, `garbage`, or an index by its name, which
 /// is also its type unless a note says another.
-pub fn row(facts: &mut TableFacts, first: u64, line: &str, now_ms: u64) {
+pub(crate) fn row(facts: &mut TableFacts, first: u64, line: &str, now_ms: u64) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let shard = facts.shards.last_mut().expect("a row stands below its shard");
     let covered = || first - 1 + words[1].chars().take_while(|c| *c == '=').count() as u64;
@@ -118,13 +118,13 @@ fn garbage(words: &[&str], now_ms: u64) -> Vec<GarbageFacts> {
 }
 
 /// A writer's flush, put at the front of the list: no rule says where a new one goes.
-pub fn flushed(shard: &mut ShardFacts, generation: &str, size: &str, now_ms: u64) {
+pub(crate) fn flushed(shard: &mut ShardFacts, generation: &str, size: &str, now_ms: u64) {
     shard.sstables.insert(0, sstable(number(generation), Some(bytes(size)), Some(now_ms)));
     shard.manifest_version += 1;
 }
 
 /// A shard by its id.
-pub fn named<'a>(facts: &'a mut TableFacts, id: &str) -> &'a mut ShardFacts {
+pub(crate) fn named<'a>(facts: &'a mut TableFacts, id: &str) -> &'a mut ShardFacts {
     facts.shards.iter_mut().find(|s| s.shard == id).unwrap_or_else(|| panic!("no shard `{id}`"))
 }
 
@@ -147,12 +147,12 @@ fn known(text: &str) -> Option<&str> {
 }
 
 /// A whole number.
-pub fn number(text: &str) -> u64 {
+pub(crate) fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("not a number: `{text}`"))
 }
 
 /// `300`, `16M`, `2G`, as drawings round them.
-pub fn bytes(text: &str) -> u64 {
+pub(crate) fn bytes(text: &str) -> u64 {
     let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
     match units.iter().find(|(suffix, _)| text.ends_with(*suffix)) {
         Some((suffix, shift)) => number(text.trim_end_matches(*suffix)) << shift,
@@ -161,7 +161,7 @@ pub fn bytes(text: &str) -> u64 {
 }
 
 /// `250ms`, `9m`, `6d23h`.
-pub fn duration(text: &str) -> u64 {
+pub(crate) fn duration(text: &str) -> u64 {
     let mut rest = text;
     let mut sum = 0;
     while !rest.is_empty() {
