@@ -102,13 +102,24 @@ impl From<&TableFacts> for Snapshot {
     }
 }
 
+/// A shard whose fold is held.
+#[derive(Clone, Debug, Serialize)]
+pub struct Held {
+    /// Shard id.
+    pub shard: String,
+    /// What holds it.
+    #[serde(flatten)]
+    pub hold: Hold,
+}
+
 /// The shards of a plan whose fold is held, each with what holds it.
-pub fn fold_holds(plan: &Plan) -> impl Iterator<Item = (&str, &Hold)> {
+pub fn fold_holds(plan: &Plan) -> Vec<Held> {
     let folds = plan.verdicts.iter().filter(|verdict| verdict.decision == Decision::Fold);
-    folds.filter_map(|verdict| match &verdict.outcome {
-        Outcome::Held { hold, .. } => Some((verdict.shard.as_deref()?, hold)),
+    let held = folds.filter_map(|verdict| match &verdict.outcome {
+        Outcome::Held { hold, .. } => Some(Held { shard: verdict.shard.clone()?, hold: hold.clone() }),
         _ => None,
-    })
+    });
+    held.collect()
 }
 
 /// Everything one table went through.
@@ -123,7 +134,7 @@ pub struct TableReport {
     /// The jobs, in the order they ran.
     pub jobs: Vec<JobReport>,
     /// Shards whose fold is held after the last job, and by what.
-    pub held: Vec<(String, Hold)>,
+    pub held: Vec<Held>,
     /// Why the table could not be evaluated, if so.
     pub error: Option<String>,
     /// Wall time, milliseconds.

@@ -113,8 +113,8 @@ pub const OWN: &[Own] = &[
         key: "log_level",
         env: "RUST_LOG",
         value_name: "LEVEL",
-        help: "What is logged to standard error: off, error, warn, info, debug, trace, or directives such as \
-               `warn,executor=debug`. Default: warn, and info of Caretaker itself for `serve`.",
+        help: "What is logged: off, error, warn, info, debug, trace, or directives (`warn,executor=debug`). Default: \
+               warn; for `serve` also info of Caretaker itself.",
         set: |s, text| {
             let whole = !text.is_empty() && !text.contains(char::is_whitespace);
             if !whole || EnvFilter::try_new(text).is_err() {

@@ -244,7 +244,7 @@ impl Summary {
         if let Some(error) = &report.error {
             self.failures.push(format!("table `{table}`: {error}"));
         }
-        let holds = report.held.iter().map(|(shard, hold)| format!("table `{table}`: {}", held(shard, hold)));
+        let holds = report.held.iter().map(|h| format!("table `{table}`: {}", held(&h.shard, &h.hold)));
         self.notes.extend(holds);
         for job in &report.jobs {
             let what = || format!("table `{table}`, {} of {}", job.job, job.on.join(", "));
@@ -265,9 +265,10 @@ impl Summary {
     /// The closing sentences.
     pub fn closing(&self) -> String {
         let totals = &self.totals;
-        let mut parts = vec![format!("{} tended", count(totals.tended))];
-        let others = [(totals.idle, "idle"), (totals.failed, "failed"), (totals.left, "not reached")];
-        parts.extend(others.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
+        let sums =
+            [(totals.tended, "tended"), (totals.idle, "idle"), (totals.failed, "failed"), (totals.left, "not reached")];
+        let parts: Vec<String> =
+            sums.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))).collect();
         let all = things(totals.tables + totals.left, "table");
         let mut text = format!("{all} in {}: {}", took(totals.millis), parts.join(", "));
         if totals.sstables_waiting > 0 {

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lance::session::Session;
 use planner::facts::TableFacts;
 use planner::job::JobSpec;
-use planner::plan::{Plan, Trigger, plan_table};
+use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
 use planner::policy::Policy;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,8 @@ use crate::table::Table;
 const PASSES_MAX: usize = 2;
 /// Rounds of one table before a run says that it does not settle.
 const ROUNDS_MAX: u32 = 10_000;
+/// The longest wait for readers before SSTables are retired that a run sits out.
+const RETIRE_WAIT_MAX_MS: u64 = 60_000;
 /// The unit in which passes share the byte budget.
 const BUDGET_UNIT: u64 = 1 << 20;
 
@@ -132,10 +134,18 @@ impl Tender {
             let snapshot = Snapshot::from(&evaluation.facts);
             report.before.get_or_insert_with(|| snapshot.clone());
             report.after = Some(snapshot);
-            report.held = fold_holds(&evaluation.plan).map(|(shard, hold)| (shard.into(), hold.clone())).collect();
+            report.held = fold_holds(&evaluation.plan);
             let due: Vec<JobSpec> =
                 evaluation.plan.jobs().filter(|job| tried.insert(fingerprint(job, &evaluation.facts))).cloned().collect();
             if due.is_empty() {
+                // The delay before SSTables leave the list is part of the work, not a reason to stop.
+                if let Some(wait) = until_retired(&evaluation.plan).filter(|_| until == Until::Quiet) {
+                    progress.start("wait", 0);
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => continue,
+                        () = self.stop.cancelled() => return Ok(()),
+                    }
+                }
                 if walk || depth == Depth::Fold {
                     return Ok(());
                 }
@@ -266,6 +276,16 @@ impl Tender {
 
 async fn acquire(from: &Semaphore, permits: u32) -> Result<SemaphorePermit<'_>> {
     from.acquire_many(permits).await.map_err(|e| Error::Fatal(format!("the pool of passes is closed: {e}")))
+}
+
+/// How long until folded SSTables may leave the list, where only time keeps them on it.
+fn until_retired(plan: &Plan) -> Option<Duration> {
+    let due_at = plan.verdicts.iter().filter(|v| v.decision == Decision::Retire).filter_map(|v| match v.outcome {
+        Outcome::NotDue { due_at_ms, .. } => due_at_ms,
+        _ => None,
+    });
+    let wait = due_at.min()?.saturating_sub(plan.at_ms);
+    (wait <= RETIRE_WAIT_MAX_MS).then_some(Duration::from_millis(wait.max(1)))
 }
 
 /// After a forced pass the rest of its work is due by itself; new SSTables are not.

@@ -12,8 +12,10 @@ use crate::run::Progress;
 
 /// How often a bar looks at the counters it shows.
 const REDRAW: Duration = Duration::from_millis(100);
-const TABLES: &str = "{prefix:<16.dim} {bar:30} {human_pos}/{human_len} tables  {elapsed}";
-const PASS: &str = "{prefix:<16!} {bar:30} {human_pos}/{human_len} rows  {per_sec}";
+const TABLES: &str = "{prefix:24!} {bar:30} {human_pos}/{human_len} tables  {elapsed}";
+const PASS: &str = "{prefix:24!} {bar:30} {human_pos}/{human_len} rows";
+/// Of a stage that counts no rows.
+const STAGE: &str = "{prefix:24!}";
 
 /// The bars of a run. Off a terminal they draw nothing.
 #[derive(Clone, Default)]
@@ -47,15 +49,12 @@ impl Bars {
     fn draw(&self) {
         for (name, pass) in self.passes.lock().unwrap_or_else(|e| e.into_inner()).iter_mut() {
             let (stage, done, total) = pass.progress.read();
-            if total == 0 {
+            if stage.is_empty() {
                 continue;
             }
-            let bar = pass.bar.get_or_insert_with(|| {
-                let bar = self.multi.add(ProgressBar::new(total));
-                bar.set_style(style(PASS));
-                bar
-            });
-            bar.set_prefix(format!("{stage} {name}"));
+            let bar = pass.bar.get_or_insert_with(|| self.multi.add(ProgressBar::new(total)));
+            bar.set_style(style(if total == 0 { STAGE } else { PASS }));
+            bar.set_prefix(format!("{name}: {stage}"));
             bar.set_length(total);
             bar.set_position(done);
         }

@@ -13,7 +13,7 @@ use crate::catalog::TableRef;
 use crate::error::{Error, Result};
 use crate::latch::busy;
 use crate::read::Depth;
-use crate::report::{JobEnd, TableReport, fold_holds};
+use crate::report::{Held, JobEnd, TableReport, fold_holds};
 use crate::serve::tend_apart;
 use crate::show::{Summary, held};
 use crate::signal::Stop;
@@ -82,9 +82,8 @@ async fn only(work: &Work) -> Result<TableRef> {
 /// # Errors
 /// `Busy` while a pass runs, `Fatal` for a table that can't be folded as it is.
 fn may_run(plan: &Plan) -> Result<()> {
-    let holds = fold_holds(plan).map(|(shard, hold)| match hold {
+    fold_holds(plan).iter().try_for_each(|Held { shard, hold }| match hold {
         Hold::Pass { holder, since_ms } => Err(busy(shard, holder, *since_ms)),
         other => Err(Error::Fatal(format!("table `{}`: {}", plan.table, held(shard, other)))),
-    });
-    holds.collect()
+    })
 }
