@@ -39,9 +39,9 @@ mod real {
 }
 
 #[cfg(debug_assertions)]
-pub use real::hook;
-#[cfg(debug_assertions)]
 pub(crate) use real::at;
+#[cfg(debug_assertions)]
+pub use real::hook;
 
 #[cfg(not(debug_assertions))]
 pub(crate) async fn at(_uri: &str, _place: &'static str) {}

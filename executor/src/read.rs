@@ -7,8 +7,8 @@ mod sizes;
 use std::collections::BTreeMap;
 
 use lance::index::DatasetIndexExt;
-use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest, ShardStatus as LanceStatus};
 use lance_index::mem_wal::MEM_WAL_INDEX_NAME;
+use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest, ShardStatus as LanceStatus};
 use lance_table::system_index::is_system_index;
 use planner::facts::{IndexFacts, ShardFacts, ShardStatus, SsTableFacts, TableFacts};
 use uuid::Uuid;
@@ -93,7 +93,10 @@ async fn shard_ids(table: &Table) -> Result<Vec<Uuid>> {
 }
 
 async fn shard_facts(
-    table: &Table, mem_wal: &MemWalIndexDetails, manifest: &ShardManifest, sizes: &Sizes,
+    table: &Table,
+    mem_wal: &MemWalIndexDetails,
+    manifest: &ShardManifest,
+    sizes: &Sizes,
 ) -> Result<ShardFacts> {
     let shard = manifest.shard_id;
     let mut sstables = Vec::new();

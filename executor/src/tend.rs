@@ -100,7 +100,12 @@ impl Tender {
 
     /// Tends one table. Errors end up in the report: one table's trouble is not another's.
     pub async fn tend(
-        &self, table: &TableRef, trigger: Trigger, depth: Depth, until: Until, progress: &Arc<Progress>,
+        &self,
+        table: &TableRef,
+        trigger: Trigger,
+        depth: Depth,
+        until: Until,
+        progress: &Arc<Progress>,
     ) -> TableReport {
         let started = Instant::now();
         let mut report = TableReport {
@@ -120,7 +125,12 @@ impl Tender {
     }
 
     async fn rounds(
-        &self, table: &TableRef, trigger: Trigger, depth: Depth, until: Until, progress: &Arc<Progress>,
+        &self,
+        table: &TableRef,
+        trigger: Trigger,
+        depth: Depth,
+        until: Until,
+        progress: &Arc<Progress>,
         report: &mut TableReport,
     ) -> Result<()> {
         let mut tried: HashSet<String> = HashSet::new();
@@ -135,8 +145,12 @@ impl Tender {
             report.before.get_or_insert_with(|| snapshot.clone());
             report.after = Some(snapshot);
             report.held = fold_holds(&evaluation.plan);
-            let due: Vec<JobSpec> =
-                evaluation.plan.jobs().filter(|job| tried.insert(fingerprint(job, &evaluation.facts))).cloned().collect();
+            let due: Vec<JobSpec> = evaluation
+                .plan
+                .jobs()
+                .filter(|job| tried.insert(fingerprint(job, &evaluation.facts)))
+                .cloned()
+                .collect();
             if due.is_empty() {
                 // The delay before SSTables leave the list is part of the work, not a reason to stop.
                 if let Some(wait) = until_retired(&evaluation.plan).filter(|_| until == Until::Quiet) {
@@ -171,8 +185,7 @@ impl Tender {
     async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let mut reports = Vec::new();
         let (folds, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(|job| matches!(job, JobSpec::Fold { .. }));
-        let (first, last): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));
+        let (first, last): (Vec<_>, Vec<_>) = rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));
         for job in first {
             reports.push(self.timed(&job, self.run_one(table, &job)).await);
         }
@@ -238,12 +251,7 @@ impl Tender {
                     held.push(latch);
                     prefixes.push(Prefix { shard: shard.clone(), sstables: sstables.clone() });
                 }
-                Err(error) => reports.push(JobReport {
-                    job: job.kind(),
-                    on: on(&job),
-                    millis: 0,
-                    end: error.into(),
-                }),
+                Err(error) => reports.push(JobReport { job: job.kind(), on: on(&job), millis: 0, end: error.into() }),
             }
         }
         if prefixes.is_empty() {
@@ -262,7 +270,11 @@ impl Tender {
     }
 
     async fn pass(
-        &self, table: &Table, prefixes: &[Prefix], bytes: u64, progress: &Arc<Progress>,
+        &self,
+        table: &Table,
+        prefixes: &[Prefix],
+        bytes: u64,
+        progress: &Arc<Progress>,
     ) -> Result<FoldReport> {
         let _slot = acquire(&self.passes, 1).await?;
         let whole = self.policy.pass_bytes.div_ceil(BUDGET_UNIT).max(1);

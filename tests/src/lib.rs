@@ -50,6 +50,8 @@ pub struct Lsm {
 pub struct Options {
     /// Stable row ids.
     pub stable_row_ids: bool,
+    /// File format of the base; `None` is Lance's default.
+    pub storage: Option<lance_file::version::LanceFileVersion>,
     /// Rows of a fragment of the first write.
     pub rows_per_fragment: Option<usize>,
 }
@@ -74,6 +76,7 @@ impl Lsm {
         let schema = Arc::new(Schema::new(fields));
         let params = WriteParams {
             enable_stable_row_ids: options.stable_row_ids,
+            data_storage_version: options.storage,
             max_rows_per_file: options.rows_per_fragment.unwrap_or(1 << 20),
             ..Default::default()
         };
@@ -81,14 +84,7 @@ impl Lsm {
         let reader = arrow_array::RecordBatchIterator::new([Ok(batch)], schema.clone());
         let mut dataset = Dataset::write(reader, &uri, Some(params)).await.unwrap();
         dataset.initialize_mem_wal().unsharded().execute().await.unwrap();
-        Self {
-            dir,
-            uri,
-            shard: unsharded(),
-            schema,
-            key: key.iter().map(ToString::to_string).collect(),
-            writer: None,
-        }
+        Self { dir, uri, shard: unsharded(), schema, key: key.iter().map(ToString::to_string).collect(), writer: None }
     }
 
     /// The base at its newest version.
@@ -112,11 +108,8 @@ impl Lsm {
         for row in wanted.as_array().unwrap() {
             let mut row = row.clone();
             if row.as_object_mut().unwrap().remove("_tombstone").is_some() {
-                let fields: Vec<Field> = self
-                    .key
-                    .iter()
-                    .map(|k| self.schema.field_with_name(k).unwrap().clone())
-                    .collect();
+                let fields: Vec<Field> =
+                    self.key.iter().map(|k| self.schema.field_with_name(k).unwrap().clone()).collect();
                 let keys = rows(&Arc::new(Schema::new(fields)), &Value::Array(vec![row]));
                 writer.delete(vec![keys]).await.unwrap();
             } else {

@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, Int32Array, Int64Array, LargeBinaryArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use caretaker_tests::{Lsm, Options, column, rows};
 use executor::error::Error;
 use executor::run::fold::Prefix;
 use lance::index::DatasetIndexExt;
+use lance_core::datatypes::BlobHandling;
+use lance_file::version::LanceFileVersion;
 use lance_index::IndexType;
 use lance_index::scalar::ScalarIndexParams;
 use serde_json::{Value, json};
@@ -143,11 +147,8 @@ async fn a_later_tombstone_keeps_hiding_a_row_folded_before_it() {
 #[tokio::test]
 async fn tombstones_delete_whatever_is_indexed() {
     for indexed in [vec!["tenant", "id"], vec![], vec!["id"]] {
-        let fields = vec![
-            column("tenant", DataType::Utf8),
-            column("id", DataType::Int64),
-            column("v", DataType::Int32),
-        ];
+        let fields =
+            vec![column("tenant", DataType::Utf8), column("id", DataType::Int64), column("v", DataType::Int32)];
         let base = json!([
             {"tenant": "a", "id": 1, "v": 1}, {"tenant": "a", "id": 2, "v": 2}, {"tenant": "b", "id": 1, "v": 3}
         ]);
@@ -213,8 +214,7 @@ async fn every_key_type_in_any_column_order_is_matched_by_value() {
             if !key_first {
                 fields.reverse();
             }
-            let mut t =
-                Lsm::create(fields, &["k"], json!([{"k": a, "v": "old"}]), Options::default()).await;
+            let mut t = Lsm::create(fields, &["k"], json!([{"k": a, "v": "old"}]), Options::default()).await;
             t.sstable(json!([{"k": a, "v": "new"}, {"k": b, "v": "ins"}])).await;
             let report = t.fold().await.unwrap();
             assert_eq!((report.rows_updated, report.rows_inserted), (1, 1), "{key_type}");
@@ -225,8 +225,7 @@ async fn every_key_type_in_any_column_order_is_matched_by_value() {
 
 #[tokio::test]
 async fn a_composite_key_keeps_its_order_whatever_the_columns() {
-    let fields =
-        vec![column("b", DataType::Int64), column("v", DataType::Utf8), column("a", DataType::Utf8)];
+    let fields = vec![column("b", DataType::Int64), column("v", DataType::Utf8), column("a", DataType::Utf8)];
     // ("x", 1) and ("x1", …) must not run together.
     let base = json!([{"a": "x", "b": 11, "v": "o"}, {"a": "x1", "b": 1, "v": "o"}]);
     let mut t = Lsm::create(fields, &["a", "b"], base, Options::default()).await;
@@ -241,9 +240,8 @@ async fn keys_that_only_look_alike_stay_apart() {
     let names = ["\u{e9}", "e\u{301}", "a ", "a", "\u{130}", "i", "", "a\u{0}"];
     let fields = vec![column("k", DataType::Utf8), column("v", DataType::Int32)];
     let mut t = Lsm::create(fields, &["k"], json!([]), Options::default()).await;
-    let with = |add: usize| -> Value {
-        names.iter().enumerate().map(|(n, k)| json!({"k": k, "v": n + 1 + add})).collect()
-    };
+    let with =
+        |add: usize| -> Value { names.iter().enumerate().map(|(n, k)| json!({"k": k, "v": n + 1 + add})).collect() };
     t.sstable(with(0)).await;
     t.fold().await.unwrap();
     t.sstable(with(10)).await;
@@ -299,6 +297,62 @@ async fn nested_columns_survive_the_fold() {
     t.assert_rows(new).await;
 }
 
+/// Bytes of column `b` by id, read as a user would.
+async fn blobs(t: &Lsm) -> std::collections::BTreeMap<i64, Option<Vec<u8>>> {
+    let dataset = t.dataset().await;
+    let mut scanner = dataset.scan();
+    let batch = scanner.blob_handling(BlobHandling::AllBinary).try_into_batch().await.unwrap();
+    let ids = batch.column_by_name("id").unwrap().as_primitive::<Int64Type>().clone();
+    let bytes = batch.column_by_name("b").unwrap().as_binary::<i64>().clone();
+    (0..batch.num_rows()).map(|n| (ids.value(n), bytes.is_valid(n).then(|| bytes.value(n).to_vec()))).collect()
+}
+
+#[tokio::test]
+async fn blobs_of_both_kinds_and_any_size_survive_the_fold() {
+    let small = |n: u8| Some(vec![n; 10]);
+    let large = Some(vec![9u8; 5 << 20]);
+    for (field, storage) in [
+        (
+            Field::new("b", DataType::LargeBinary, true)
+                .with_metadata([("lance-encoding:blob".to_string(), "true".to_string())].into()),
+            LanceFileVersion::V2_1,
+        ),
+        (lance::blob_field("b", true), LanceFileVersion::V2_2),
+    ] {
+        let options = Options { storage: Some(storage), ..Options::default() };
+        let fields = vec![column("id", DataType::Int64), field];
+        let mut t = Lsm::create(fields, &["id"], json!([]), options).await;
+        let v2 = storage == LanceFileVersion::V2_2;
+        let batch = |t: &Lsm, rows: Vec<(i64, Option<Vec<u8>>)>| {
+            let ids: arrow_array::ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.0)));
+            let bytes: arrow_array::ArrayRef = if v2 {
+                let mut blobs = lance::BlobArrayBuilder::new(rows.len());
+                for (_, bytes) in &rows {
+                    match bytes {
+                        Some(bytes) => blobs.push_bytes(bytes).unwrap(),
+                        None => blobs.push_null().unwrap(),
+                    }
+                }
+                blobs.finish().unwrap()
+            } else {
+                Arc::new(LargeBinaryArray::from_iter(rows.into_iter().map(|r| r.1)))
+            };
+            RecordBatch::try_new(t.schema.clone(), vec![ids, bytes]).unwrap()
+        };
+        let first = batch(&t, vec![(1, small(1)), (2, small(2)), (3, None)]);
+        t.sstable_of(first).await;
+        let second = batch(&t, vec![(2, large.clone()), (4, Some(vec![]))]);
+        t.sstable_of(second).await;
+        t.fold().await.unwrap();
+        let expected = [(1, small(1)), (2, large.clone()), (3, None), (4, Some(vec![]))];
+        assert!(blobs(&t).await == expected.into(), "{storage:?}");
+        let third = batch(&t, vec![(1, small(7))]);
+        t.sstable_of(third).await;
+        t.fold().await.unwrap();
+        assert_eq!(blobs(&t).await[&1], small(7));
+    }
+}
+
 #[tokio::test]
 async fn a_column_added_between_generations_reads_as_null_in_older_rows() {
     let mut t = id_v(json!([{"id": 0, "v": "z"}])).await;
@@ -344,7 +398,7 @@ async fn a_column_the_table_lost_stops_the_fold_and_drops_nothing() {
 async fn an_updated_row_keeps_its_stable_row_id() {
     let fields = vec![column("id", DataType::Int64), column("v", DataType::Utf8)];
     let base: Vec<Value> = (0..6).map(|id| json!({"id": id, "v": "o"})).collect();
-    let options = Options { stable_row_ids: true, rows_per_fragment: Some(3) };
+    let options = Options { stable_row_ids: true, rows_per_fragment: Some(3), ..Options::default() };
     let mut t = Lsm::create(fields, &["id"], Value::Array(base), options).await;
     let before = row_ids(&t).await;
     t.sstable(json!([{"id": 7, "v": "ins"}, {"id": 4, "v": "new"}])).await;

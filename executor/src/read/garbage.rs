@@ -72,9 +72,7 @@ async fn sstables(history: &mut History<'_>, folders: HashMap<String, Folder>) -
     let mut garbage = Vec::new();
     for (generation, path, folder) in unlisted {
         // A flush in progress has files before it has a manifest: its generation is not reached yet.
-        let gone = |m: &ShardManifest| {
-            m.current_generation > generation && !m.sstables.iter().any(|s| s.path == path)
-        };
+        let gone = |m: &ShardManifest| m.current_generation > generation && !m.sstables.iter().any(|s| s.path == path);
         let since_ms = history.since(gone).await?.map(|since| since.max(folder.modified_ms));
         garbage.push(GarbageFacts {
             kind: GarbageKind::SsTable,

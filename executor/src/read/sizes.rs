@@ -31,18 +31,12 @@ impl Sizes {
         if let Some(known) = self.lock().get(&key) {
             return Ok(Some(*known));
         }
-        let files: Vec<_> = table
-            .store()
-            .list(Some(dir))
-            .try_collect()
-            .await
-            .doing(|| format!("measuring SSTable `{path}`"))?;
+        let files: Vec<_> =
+            table.store().list(Some(dir)).try_collect().await.doing(|| format!("measuring SSTable `{path}`"))?;
         // The base dataset of the SSTable is written first and never again: its age is the flush.
         let Some(flushed) = files.iter().map(|f| f.last_modified.timestamp_millis()).max() else { return Ok(None) };
-        let size = Size {
-            bytes: files.iter().map(|f| f.size).sum(),
-            flushed_at_ms: u64::try_from(flushed).unwrap_or(0),
-        };
+        let size =
+            Size { bytes: files.iter().map(|f| f.size).sum(), flushed_at_ms: u64::try_from(flushed).unwrap_or(0) };
         let mut known = self.lock();
         if known.len() >= REMEMBERED_MAX {
             known.clear();

@@ -11,6 +11,7 @@
 //! wrote again. The transaction made here is the one `merge_insert` makes (`Operation::Update`
 //! with a key filter), so every conflict rule of Lance applies to it.
 
+mod columns;
 mod commit;
 mod keys;
 mod source;
@@ -78,7 +79,10 @@ pub struct FoldReport {
 /// `Superseded`: another pass did it. `Invalid`: a null key, a missing SSTable, a schema that does
 /// not fit. In each case nothing was changed.
 pub async fn fold(
-    table: &Table, prefixes: &[Prefix], memory_bytes: u64, progress: &Arc<Progress>,
+    table: &Table,
+    prefixes: &[Prefix],
+    memory_bytes: u64,
+    progress: &Arc<Progress>,
 ) -> Result<(Table, FoldReport)> {
     let mut conflict = None;
     for attempt in 1..=ATTEMPTS_MAX {
@@ -122,7 +126,10 @@ struct Outcome {
 
 impl<'a> Pass<'a> {
     async fn open(
-        table: &'a Table, prefixes: &[Prefix], memory_bytes: u64, progress: &'a Arc<Progress>,
+        table: &'a Table,
+        prefixes: &[Prefix],
+        memory_bytes: u64,
+        progress: &'a Arc<Progress>,
     ) -> Result<Self> {
         let key = key_columns(table)?;
         let types: Vec<(String, DataType)> = key.iter().map(|(name, _, t)| (name.clone(), t.clone())).collect();
@@ -145,7 +152,8 @@ impl<'a> Pass<'a> {
             .try_collect()
             .await?;
         // A quarter for keys, the rest for batches on their way through reader and writer.
-        let limits = ScanLimits { batch_bytes: (memory_bytes / 64).max(1 << 20), io_bytes: (memory_bytes / 8).max(8 << 20) };
+        let limits =
+            ScanLimits { batch_bytes: (memory_bytes / 64).max(1 << 20), io_bytes: (memory_bytes / 8).max(8 << 20) };
         Ok(Self {
             table,
             sources,
@@ -214,17 +222,11 @@ impl<'a> Pass<'a> {
     async fn slices(&self, parts: u64, filter: &mut Filter, outcome: &mut Outcome) -> Result<(), Stop> {
         let names: Vec<String> = self.key.iter().map(|(name, _)| name.clone()).collect();
         let dataset = &self.table.dataset;
-        let rows = write::Rows {
-            dataset,
-            sources: &self.sources,
-            key: &names,
-            limits: self.limits,
-            progress: self.progress,
-        };
+        let rows =
+            write::Rows { dataset, sources: &self.sources, key: &names, limits: self.limits, progress: self.progress };
         for part in 0..parts {
             let mut set = KeySet::new(&self.encoder, Slice { part, parts }, self.keys_bytes_max);
-            let winners =
-                winners::find(&self.sources, &self.key, &self.encoder, self.limits, &mut set, filter).await?;
+            let winners = winners::find(&self.sources, &self.key, &self.encoder, self.limits, &mut set, filter).await?;
             crate::fault::at(&self.table.uri, "fold.scanned").await;
             let mut matches = Matches::default();
             if set.len() > 0 {
@@ -251,13 +253,14 @@ impl<'a> Pass<'a> {
 
     /// Splits off the winners that replace a base row, with the row ids they keep, in stream order.
     fn keep_ids(
-        &self, set: &KeySet, kept: Vec<(u32, u64)>, winners: &[RoaringTreemap],
+        &self,
+        set: &KeySet,
+        kept: Vec<(u32, u64)>,
+        winners: &[RoaringTreemap],
     ) -> (Vec<RoaringTreemap>, Vec<u64>) {
         let by_slot: BTreeMap<u32, u64> = kept.into_iter().collect();
-        let mut found: Vec<(usize, u64, u64)> = by_slot
-            .into_iter()
-            .map(|(slot, id)| (set.source(slot), set.address(slot), id))
-            .collect();
+        let mut found: Vec<(usize, u64, u64)> =
+            by_slot.into_iter().map(|(slot, id)| (set.source(slot), set.address(slot), id)).collect();
         found.sort_unstable();
         let mut replacing = vec![RoaringTreemap::new(); winners.len()];
         for (source, address, _) in &found {
@@ -313,7 +316,8 @@ async fn check_listed(table: &Table, prefix: &Prefix) -> Result<()> {
     }
     let oldest_left_out = {
         let details = table.mem_wal().await?;
-        let done = details.and_then(|d| d.compacted_sstables.iter().find(|c| c.shard_id == shard).map(|c| c.generation));
+        let done =
+            details.and_then(|d| d.compacted_sstables.iter().find(|c| c.shard_id == shard).map(|c| c.generation));
         let newest = prefix.sstables.iter().map(|s| s.generation).max().unwrap_or(0);
         manifest
             .sstables

@@ -42,8 +42,7 @@ impl Change {
             .build();
         let id = transaction.uuid.clone();
         crate::fault::at(&table.uri, "fold.before_commit").await;
-        let committed =
-            CommitBuilder::new(dataset.clone()).with_affected_rows(affected).execute(transaction).await;
+        let committed = CommitBuilder::new(dataset.clone()).with_affected_rows(affected).execute(transaction).await;
         match committed {
             Ok(dataset) => Ok(Table { dataset: Arc::new(dataset), ..table.clone() }),
             Err(error) => explain(table, version, &id, &marks, error.into()).await,
@@ -98,7 +97,11 @@ async fn delete_from(dataset: Arc<Dataset>, id: u32, rows: RoaringBitmap) -> Res
 
 /// What a failed commit means. An answer that got lost is looked up: the commit may have landed.
 async fn explain(
-    table: &Table, read_version: u64, id: &str, marks: &[CompactedSsTable], error: Error,
+    table: &Table,
+    read_version: u64,
+    id: &str,
+    marks: &[CompactedSsTable],
+    error: Error,
 ) -> Result<Table> {
     let latest = table.refreshed().await?;
     for version in read_version + 1..=latest.version() {

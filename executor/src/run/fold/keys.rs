@@ -90,8 +90,15 @@ fn is_key_type(data_type: &DataType) -> bool {
     data_type.is_integer()
         || matches!(
             data_type,
-            Utf8 | LargeUtf8 | Binary | LargeBinary | FixedSizeBinary(_) | Date32 | Date64 | Boolean
-                | Timestamp(_, _) | Decimal128(_, _)
+            Utf8 | LargeUtf8
+                | Binary
+                | LargeBinary
+                | FixedSizeBinary(_)
+                | Date32
+                | Date64
+                | Boolean
+                | Timestamp(_, _)
+                | Decimal128(_, _)
         )
 }
 
@@ -267,7 +274,12 @@ impl KeySet {
     /// Offers a row of the SSTable whose rows begin at slot `since`. SSTables come newest first;
     /// inside one, the row at the higher address is the newer.
     pub(super) fn offer(
-        &mut self, keys: &Keys, row: usize, address: u64, tombstone: bool, since: u32,
+        &mut self,
+        keys: &Keys,
+        row: usize,
+        address: u64,
+        tombstone: bool,
+        since: u32,
     ) -> std::result::Result<Offer, Full> {
         let key = keys.get(row);
         let hash = self.hash(key);

@@ -12,10 +12,11 @@ use lance::Dataset;
 use lance::dataset::mem_wal::{TOMBSTONE, arrow_schema_with_field_ids};
 use lance::dataset::scanner::Scanner;
 use lance_core::ROW_ADDR;
-use lance_core::datatypes::{BlobHandling, LANCE_FIELD_ID_KEY, Schema, format_field_path_minimal};
+use lance_core::datatypes::{BlobHandling, Schema, format_field_path_minimal};
 use planner::job::SsTableId;
 use uuid::Uuid;
 
+use super::columns::field_id;
 use crate::error::{Doing, Error, Result};
 use crate::table::Table;
 
@@ -26,6 +27,8 @@ pub(super) struct Source {
     /// The SSTable's columns with the table's field ids, `_tombstone` left out.
     pub(super) schema: SchemaRef,
     pub(super) rows: u64,
+    /// Bytes on storage, blob side files included.
+    bytes: u64,
     has_tombstones: bool,
 }
 
@@ -58,14 +61,13 @@ impl Source {
         let has_tombstones = dataset.schema().field(TOMBSTONE).is_some();
         let schema = without_tombstone(&arrow_schema_with_field_ids(dataset.schema()));
         check_drift(table.dataset.schema(), &schema, &id.path)?;
-        Ok(Self { id, dataset: Arc::new(dataset), schema, rows: rows as u64, has_tombstones })
+        let bytes = stored_bytes(&table, &shard, &id, &dataset).await?;
+        Ok(Self { id, bytes, dataset: Arc::new(dataset), schema, rows: rows as u64, has_tombstones })
     }
 
     /// Bytes of a row on storage, rounded up; what a scan's batch size follows from.
-    pub(super) fn row_bytes(&self) -> u64 {
-        let files = self.dataset.manifest().fragments.iter().flat_map(|f| &f.files);
-        let bytes: u64 = files.filter_map(|f| f.file_size_bytes.get()).map(u64::from).sum();
-        bytes.div_ceil(self.rows.max(1))
+    fn row_bytes(&self) -> u64 {
+        self.bytes.div_ceil(self.rows.max(1))
     }
 
     /// The key columns as this SSTable names them, in key order: a rename keeps the field id.
@@ -82,7 +84,9 @@ impl Source {
 
     /// Batches of (key columns as the base names them, `_tombstone` if any, row address).
     pub(super) fn scan_keys(
-        &self, key: &[(String, i32)], limits: ScanLimits,
+        &self,
+        key: &[(String, i32)],
+        limits: ScanLimits,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let mut columns = self.key_columns(key)?;
         if self.has_tombstones {
@@ -114,11 +118,20 @@ impl Source {
             let stream = scanner.try_into_stream().await?;
             Ok::<_, Error>(stream.map_err(Error::from))
         };
-        futures::stream::once(open)
-            .try_flatten()
-            .map(move |b| b.doing(|| format!("scanning SSTable `{path}`")))
-            .boxed()
+        futures::stream::once(open).try_flatten().map(move |b| b.doing(|| format!("scanning SSTable `{path}`"))).boxed()
     }
+}
+
+async fn stored_bytes(table: &Table, shard: &Uuid, id: &SsTableId, dataset: &Dataset) -> Result<u64> {
+    let files = dataset.manifest().fragments.iter().flat_map(|f| &f.files);
+    let listed = files.filter_map(|f| f.file_size_bytes.get()).map(u64::from).sum();
+    if !dataset.schema().fields_pre_order().any(|f| f.is_blob()) {
+        return Ok(listed);
+    }
+    // Large blobs lie beside the data files, and the manifest does not count them.
+    let data = table.shard_dir(shard).join(id.path.as_str()).join("data");
+    let found = table.store().list(Some(data)).try_fold(0, |sum, file| std::future::ready(Ok(sum + file.size)));
+    found.await.doing(|| format!("measuring SSTable `{}`", id.path))
 }
 
 /// The first columns of `batch` under the names the base gives the key.
@@ -136,10 +149,6 @@ fn rename(batch: &RecordBatch, names: &[String]) -> Result<RecordBatch> {
 pub(super) fn addresses(batch: &RecordBatch) -> Result<&[u64]> {
     let column = batch.column_by_name(ROW_ADDR).ok_or_else(|| Error::Fatal(format!("a scan gave no {ROW_ADDR}")))?;
     Ok(column.as_primitive::<UInt64Type>().values())
-}
-
-fn field_id(field: &arrow_schema::Field) -> Option<i32> {
-    field.metadata().get(LANCE_FIELD_ID_KEY)?.parse().ok().filter(|id| *id >= 0)
 }
 
 fn without_tombstone(schema: &ArrowSchema) -> SchemaRef {

@@ -32,7 +32,11 @@ impl<E: Into<Error>> From<E> for Stop {
 /// Offers every row of the prefix to `set`, newest SSTable first within a shard, and returns the
 /// addresses of the live winners, one bitmap a source.
 pub(super) async fn find(
-    sources: &[Source], key: &[(String, i32)], encoder: &Encoder, limits: ScanLimits, set: &mut KeySet,
+    sources: &[Source],
+    key: &[(String, i32)],
+    encoder: &Encoder,
+    limits: ScanLimits,
+    set: &mut KeySet,
     filter: &mut Filter,
 ) -> Result<Vec<RoaringTreemap>, Stop> {
     let mut winners = vec![RoaringTreemap::new(); sources.len()];
@@ -47,7 +51,11 @@ pub(super) async fn find(
 }
 
 fn offer(
-    batch: &RecordBatch, encoder: &Encoder, set: &mut KeySet, since: u32, winners: &mut RoaringTreemap,
+    batch: &RecordBatch,
+    encoder: &Encoder,
+    set: &mut KeySet,
+    since: u32,
+    winners: &mut RoaringTreemap,
     filter: &mut Filter,
 ) -> Result<(), Stop> {
     let keys = encoder.encode(batch)?;
@@ -124,7 +132,11 @@ pub(super) struct Matches {
 /// Scans the key columns of the base and matches them with `set`. The base is streamed: memory
 /// follows the pass, not the table.
 pub(super) async fn probe(
-    dataset: &lance::Dataset, key: &[(String, i32)], encoder: &Encoder, limits: ScanLimits, set: &mut KeySet,
+    dataset: &lance::Dataset,
+    key: &[(String, i32)],
+    encoder: &Encoder,
+    limits: ScanLimits,
+    set: &mut KeySet,
     matches: &mut Matches,
 ) -> Result<()> {
     let stable = dataset.manifest().uses_stable_row_ids();
@@ -140,9 +152,7 @@ pub(super) async fn probe(
     while let Some(batch) = batches.try_next().await? {
         let keys = encoder.encode(&batch)?;
         let addresses = addresses(&batch)?;
-        let ids = batch
-            .column_by_name(lance_core::ROW_ID)
-            .map(|c| c.as_primitive::<arrow_array::types::UInt64Type>());
+        let ids = batch.column_by_name(lance_core::ROW_ID).map(|c| c.as_primitive::<arrow_array::types::UInt64Type>());
         for (row, address) in addresses.iter().copied().enumerate() {
             let Some(slot) = set.match_base(&keys, row) else { continue };
             matches.gone.insert(address);

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 use lance::Dataset;
-use lance::dataset::mem_wal::{TOMBSTONE, arrow_schema_with_field_ids, reconcile_batches};
 use lance::dataset::transaction::Operation;
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
-use lance_core::ROW_ADDR;
 use lance_table::format::{Fragment, RowIdMeta};
 use lance_table::rowids::{RowIdSequence, rechunk_sequences, write_row_ids};
 use roaring::RoaringTreemap;
 
+use super::columns::Columns;
 use super::source::{ScanLimits, Source, addresses};
 use crate::error::{Doing, Error, Result};
 use crate::run::Progress;
@@ -66,9 +64,7 @@ impl Rows<'_> {
 
     /// The picked rows in the table's own columns, by source, then by address.
     fn stream(&self, picked: &[RoaringTreemap]) -> Result<SendableRecordBatchStream> {
-        // Resolved against ids, emitted without them: the plain schema is what the base was created with.
-        let target = Arc::new(arrow_schema_with_field_ids(self.dataset.schema()));
-        let plain: SchemaRef = Arc::new(self.dataset.schema().into());
+        let columns = Arc::new(Columns::new(self.dataset.schema(), self.key));
         let parts: Vec<_> = self
             .sources
             .iter()
@@ -76,18 +72,17 @@ impl Rows<'_> {
             .filter(|(_, picked)| !picked.is_empty())
             .map(|(source, picked)| {
                 let picked = (picked.len() < source.rows).then(|| picked.clone());
-                (source.scan_rows(self.limits), source.dataset.clone(), picked)
+                (source.scan_rows(self.limits), source.schema.clone(), picked)
             })
             .collect();
-        let (key, progress, out) = (self.key.to_vec(), self.progress.clone(), plain.clone());
+        let (progress, plain) = (self.progress.clone(), columns.plain.clone());
         let stream = futures::stream::iter(parts)
-            .flat_map(move |(batches, sstable, picked)| {
-                let from = Arc::new(without_addresses(&arrow_schema_with_field_ids(sstable.schema())));
-                let (target, plain, key, progress) = (target.clone(), out.clone(), key.clone(), progress.clone());
+            .flat_map(move |(batches, from, picked)| {
+                let (columns, progress) = (columns.clone(), progress.clone());
                 batches.map(move |batch| {
                     let batch = pick(batch?, picked.as_ref())?;
                     progress.rows(batch.num_rows() as u64);
-                    to_table(&batch, &from, &target, &plain, &key)
+                    columns.of_table(&batch, &from)
                 })
             })
             .try_filter(|batch| std::future::ready(batch.num_rows() > 0))
@@ -103,21 +98,4 @@ fn pick(batch: RecordBatch, picked: Option<&RoaringTreemap>) -> Result<RecordBat
         return Ok(batch);
     }
     Ok(filter_record_batch(&batch, &BooleanArray::from(keep))?)
-}
-
-fn without_addresses(schema: &arrow_schema::Schema) -> arrow_schema::Schema {
-    let fields: Vec<_> = schema.fields().iter().filter(|f| f.name() != ROW_ADDR).cloned().collect();
-    arrow_schema::Schema::new(fields)
-}
-
-/// A batch of an SSTable as rows of the table: matched by field id, columns added since as null.
-fn to_table(
-    batch: &RecordBatch, from: &arrow_schema::Schema, target: &SchemaRef, plain: &SchemaRef, key: &[String],
-) -> Result<RecordBatch> {
-    let columns = (0..batch.num_columns()).filter(|i| batch.schema_ref().field(*i).name() != ROW_ADDR);
-    let batch = batch.project(&columns.collect::<Vec<_>>())?;
-    let mut rows = reconcile_batches(from, target, key, vec![batch])?;
-    let batch = rows.pop().ok_or_else(|| Error::Fatal("reconciling lost a batch".into()))?;
-    debug_assert!(batch.column_by_name(TOMBSTONE).is_none());
-    Ok(batch.with_schema(plain.clone())?)
 }
