@@ -52,7 +52,12 @@ impl Root {
     }
 
     fn local(path: &str) -> Result<Self> {
-        let found = std::fs::canonicalize(path).map_err(|e| Error::Invalid(format!("`{path}`: {e}")))?;
+        let found = std::fs::canonicalize(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::Invalid(format!("`{path}` does not exist; give a database's or a table's folder"))
+            }
+            _ => Error::Invalid(format!("`{path}`: {e}")),
+        })?;
         if !found.is_dir() {
             return Err(Error::Invalid(format!("`{path}` is a file; a table or a database is a folder")));
         }

@@ -124,10 +124,10 @@ struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     facts: Option<String>,
     /// Plan with this settings file alone: neither --config nor the environment counts.
-    #[arg(long, value_name = "FILE", requires = "facts", conflicts_with = "config")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "config"])]
     policy: Option<String>,
     /// Plan for this time instead of now: RFC 3339, or milliseconds since the epoch.
-    #[arg(long, value_name = "TIME", requires = "facts")]
+    #[arg(long, value_name = "TIME", conflicts_with = "root")]
     at: Option<String>,
     /// One JSON object a line, one for each table.
     #[arg(long)]
@@ -377,6 +377,16 @@ mod tests {
             let given = from_flags(matches.subcommand().map(|(_, flags)| flags));
             assert_eq!(given.len(), settings::keys().count());
             assert!(given.iter().all(|g| g.source == Source::Flag(g.text.clone())), "each flag sets its own key");
+        }
+    }
+
+    #[test]
+    fn storage_is_planned_for_now_and_by_the_settings_that_count() {
+        for stored_only in [["--at", "5"], ["--policy", "p.toml"]] {
+            let line = |first: &[&'static str]| [&["caretaker", "plan"], first, stored_only.as_slice()].concat();
+            assert!(command().try_get_matches_from(line(&["db"])).is_err());
+            assert!(command().try_get_matches_from(line(&[])).is_err());
+            assert!(command().try_get_matches_from(line(&["--facts", "f.json"])).is_ok());
         }
     }
 

@@ -83,6 +83,9 @@ pub struct Own {
     text: fn(&Settings) -> String,
 }
 
+/// Suffixes of a time and how many seconds each is, the largest first.
+const SECONDS: &[(&str, u64)] = &[("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+
 /// Settings of the executor itself, in the order the reference lists them.
 pub const OWN: &[Own] = &[
     Own {
@@ -91,11 +94,14 @@ pub const OWN: &[Own] = &[
         value_name: "SECONDS",
         help: "`serve` walks the folders of every table at most this often, to collect files (R3.1). 1s to 365d.",
         set: |s, text| {
-            s.sweep_secs = number(text, &[("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)], 365 * 86_400)
+            s.sweep_secs = number(text, SECONDS, 365 * 86_400)
                 .ok_or("write a whole number of seconds, or one with s, m, h or d, from 1s to 365d")?;
             Ok(())
         },
-        text: |s| format!("{}s", s.sweep_secs),
+        text: |s| {
+            let largest = SECONDS.iter().find(|(_, size)| s.sweep_secs.is_multiple_of(*size));
+            largest.map_or_else(String::new, |(unit, size)| format!("{}{unit}", s.sweep_secs / size))
+        },
     },
     Own {
         key: "tables_at_once",
@@ -302,8 +308,10 @@ pub fn from_env(get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Given>> {
 /// `Invalid` for what is not TOML, and for values that no setting can have.
 pub fn from_file(path: &str, content: &str) -> Result<Vec<Given>> {
     let table = DeTable::parse(content).map_err(|e| Error::Invalid(format!("`{path}` is not TOML: {e}")))?;
-    let pairs = table.get_ref().iter();
+    let mut pairs: Vec<_> = table.get_ref().iter().collect();
+    pairs.sort_by_key(|(key, _)| key.span().start);
     pairs
+        .into_iter()
         .map(|(key, value)| {
             let line = content[..key.span().start.min(content.len())].matches('\n').count() + 1;
             let (key, source) = (key.get_ref(), Source::File { path: path.into(), line });

@@ -35,11 +35,12 @@ impl Bars {
         let all = self.multi.add(ProgressBar::new(tables));
         all.set_style(style(TABLES));
         all.set_prefix("caretaker");
-        let bars = self.clone();
+        let (bars, total) = (self.clone(), all.clone());
         let drawn = tokio::spawn(async move {
             let mut redraw = tokio::time::interval(REDRAW);
             loop {
                 redraw.tick().await;
+                total.tick();
                 bars.draw();
             }
         });
