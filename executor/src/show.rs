@@ -122,6 +122,8 @@ pub struct Totals {
     pub tended: u64,
     /// Of these, tables with nothing to do.
     pub idle: u64,
+    /// Of these, tables that are due, but held by something, and where no job ran.
+    pub held: u64,
     /// Of these, tables where something failed.
     pub failed: u64,
     /// Tables not looked at, because the run was interrupted.
@@ -220,11 +222,12 @@ impl Summary {
     /// Takes one table's report.
     pub fn add(&mut self, report: &TableReport) {
         let work = Work::of(report);
-        let idle = report.jobs.is_empty() && !report.failed();
+        let quiet = report.jobs.is_empty() && !report.failed();
         let totals = &mut self.totals;
         totals.tables += 1;
         totals.failed += u64::from(report.failed());
-        totals.idle += u64::from(idle);
+        totals.idle += u64::from(quiet && report.held.is_empty());
+        totals.held += u64::from(quiet && !report.held.is_empty());
         totals.tended += u64::from(!report.jobs.is_empty());
         totals.sstables_folded += work.sstables;
         totals.sstables_waiting += report.after.as_ref().map_or(0, |after| after.unfolded);
@@ -265,8 +268,13 @@ impl Summary {
     /// The closing sentences.
     pub fn closing(&self) -> String {
         let totals = &self.totals;
-        let sums =
-            [(totals.tended, "tended"), (totals.idle, "idle"), (totals.failed, "failed"), (totals.left, "not reached")];
+        let sums = [
+            (totals.tended, "tended"),
+            (totals.idle, "idle"),
+            (totals.held, "held"),
+            (totals.failed, "failed"),
+            (totals.left, "not reached"),
+        ];
         let parts: Vec<String> =
             sums.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))).collect();
         let all = things(totals.tables + totals.left, "table");

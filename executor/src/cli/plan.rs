@@ -13,7 +13,8 @@ use super::{Exit, PlanArgs, Work, none_found, selected};
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::read::Depth;
-use crate::show::things;
+use crate::report::fold_holds;
+use crate::show::{count, things};
 
 /// Plans from storage. Tables come in the order of their names.
 pub(super) async fn of_root(args: &PlanArgs, work: &Work, trigger: Trigger) -> Result<Exit> {
@@ -58,6 +59,7 @@ pub(super) fn of_facts(file: &str, at: Option<&str>, policy: &Policy, json: bool
 struct Tally {
     tables: u64,
     due: u64,
+    held: u64,
     hidden: u64,
     failed: u64,
 }
@@ -67,6 +69,7 @@ impl Tally {
         let due = plan.jobs().count() > 0;
         self.tables += 1;
         self.due += u64::from(due);
+        self.held += u64::from(!due && !fold_holds(plan).is_empty());
         if json {
             return line(plan);
         }
@@ -82,12 +85,10 @@ impl Tally {
 
     fn close(&self, json: bool) -> Result<Exit> {
         if !json {
-            let mut text = format!("{}: {} due", things(self.tables + self.failed, "table"), self.due);
-            if self.hidden > 0 {
-                text += &format!(", {} without LSM writes", self.hidden);
-            }
-            if self.failed > 0 {
-                text += &format!(", {} failed", self.failed);
+            let mut text = format!("{}: {} due", things(self.tables + self.failed, "table"), count(self.due));
+            let others = [(self.held, "held"), (self.hidden, "without LSM writes"), (self.failed, "failed")];
+            for (n, what) in others.into_iter().filter(|(n, _)| *n > 0) {
+                text += &format!(", {} {what}", count(n));
             }
             say(text)?;
         }
