@@ -38,22 +38,24 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
     let indexes = indexes(table).await?;
     let recorded_at_ms = recorded_at_ms(table).await?;
     let mut shards = Vec::new();
-    if let Some(mem_wal) = &mem_wal {
-        let retained = match depth {
-            Depth::Fold => None,
-            Depth::Garbage => Some(retained::oldest(table).await?),
+    let ids = shard_ids(table).await?;
+    let retained = match depth {
+        Depth::Garbage if !ids.is_empty() => Some(retained::oldest(table).await?),
+        _ => None,
+    };
+    for shard in ids {
+        let Some(manifest) = table.shard_manifest(shard).await? else {
+            tracing::debug!(table = table.name, %shard, "a shard folder without a manifest: no writer has opened it yet");
+            continue;
         };
-        for shard in shard_ids(table).await? {
-            let manifest = table.shard_manifest(shard).await?;
-            let mut facts = shard_facts(table, mem_wal, &manifest, sizes).await?;
-            facts.recorded_at_ms = recorded_at_ms;
-            if let Some(oldest) = &retained {
-                facts.retained_generation = Some(oldest.generation(&shard));
-                facts.retained_by = oldest.name();
-                facts.garbage = Some(garbage::walk(table, &manifest).await?);
-            }
-            shards.push(facts);
+        let mut facts = shard_facts(table, mem_wal.as_ref(), &manifest, sizes).await?;
+        facts.recorded_at_ms = recorded_at_ms;
+        if let Some(oldest) = &retained {
+            facts.retained_generation = Some(oldest.generation(&shard));
+            facts.retained_by = oldest.name();
+            facts.garbage = Some(garbage::walk(table, &manifest).await?);
         }
+        shards.push(facts);
     }
     let paused = table.dataset.manifest().config.get(PAUSED).is_some_and(|v| v == "true");
     Ok(TableFacts {
@@ -72,7 +74,7 @@ pub(crate) async fn shard_with_garbage(table: &Table, shard: &str, sizes: &Sizes
     let shard = shard_id(shard)?;
     let mut facts = table_facts(table, Depth::Fold, sizes).await?;
     let oldest = retained::oldest(table).await?;
-    let manifest = table.shard_manifest(shard).await?;
+    let manifest = table.listed_manifest(shard).await?;
     let garbage = garbage::walk(table, &manifest).await?;
     for found in facts.shards.iter_mut().filter(|s| s.shard == shard.to_string()) {
         found.retained_generation = Some(oldest.generation(&shard));
@@ -94,7 +96,7 @@ async fn shard_ids(table: &Table) -> Result<Vec<Uuid>> {
 
 async fn shard_facts(
     table: &Table,
-    mem_wal: &MemWalIndexDetails,
+    mem_wal: Option<&MemWalIndexDetails>,
     manifest: &ShardManifest,
     sizes: &Sizes,
 ) -> Result<ShardFacts> {
@@ -110,10 +112,10 @@ async fn shard_facts(
             flushed_at_ms: size.map(|s| s.flushed_at_ms),
         });
     }
-    let compacted = mem_wal.compacted_sstables.iter().find(|c| c.shard_id == shard);
+    let compacted = mem_wal.and_then(|m| m.compacted_sstables.iter().find(|c| c.shard_id == shard));
     let caught_up: BTreeMap<String, u64> = mem_wal
-        .index_catchup
         .iter()
+        .flat_map(|m| &m.index_catchup)
         .filter_map(|i| Some((i.index_name.clone(), i.caught_up_generation_for_shard(&shard)?)))
         .collect();
     Ok(ShardFacts {
@@ -126,6 +128,7 @@ async fn shard_facts(
         sstables,
         compacted_generation: compacted.map_or(0, |c| c.generation),
         caught_up,
+        detached: mem_wal.is_none(),
         ..ShardFacts::default()
     })
 }

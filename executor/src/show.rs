@@ -49,6 +49,10 @@ pub fn held(shard: &str, hold: &Hold) -> String {
         Hold::Paused => {
             format!("shard `{shard}` is not folded: the table is paused; take `caretaker.paused` out of its config")
         }
+        Hold::Detached => format!(
+            "shard `{shard}` is left as it is: the table's LSM write spec was unset, so nothing reads its SSTables; \
+             set the same spec again to have them back"
+        ),
         Hold::Sealed => format!("shard `{shard}` is being dropped and is left alone"),
         Hold::Index { index } => format!("shard `{shard}` waits for index `{index}`"),
         Hold::Retained { version } => format!("shard `{shard}` is needed by {version}"),
@@ -118,7 +122,7 @@ impl Grid {
 pub struct Totals {
     /// Tables looked at.
     pub tables: u64,
-    /// Of these, tables where at least one job ran.
+    /// Of these, tables where jobs ran and none failed.
     pub tended: u64,
     /// Of these, tables with nothing to do.
     pub idle: u64,
@@ -132,6 +136,8 @@ pub struct Totals {
     pub sstables_folded: u64,
     /// SSTables that stay unfolded: below the triggers, or held.
     pub sstables_waiting: u64,
+    /// SSTables that are folded and still listed: an index lags, or readers are waited for.
+    pub sstables_listed: u64,
     /// Rows with a new key.
     pub rows_inserted: u64,
     /// Rows replaced by a newer value.
@@ -228,16 +234,17 @@ impl Summary {
         totals.failed += u64::from(report.failed());
         totals.idle += u64::from(quiet && report.held.is_empty());
         totals.held += u64::from(quiet && !report.held.is_empty());
-        totals.tended += u64::from(!report.jobs.is_empty());
+        totals.tended += u64::from(!report.jobs.is_empty() && !report.failed());
         totals.sstables_folded += work.sstables;
         totals.sstables_waiting += report.after.as_ref().map_or(0, |after| after.unfolded);
+        totals.sstables_listed += report.after.as_ref().map_or(0, |after| after.folded_listed);
         totals.rows_inserted += work.inserted;
         totals.rows_updated += work.updated;
         totals.rows_deleted += work.deleted;
         totals.bytes_written += work.written;
         totals.bytes_collected += work.collected;
         self.remarks(report);
-        if self.verbose || !report.jobs.is_empty() {
+        if self.verbose || report.jobs.iter().any(|job| has_worked(&job.end)) {
             self.grid.row(cells(report, &work));
         }
     }
@@ -279,11 +286,20 @@ impl Summary {
             sums.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))).collect();
         let all = things(totals.tables + totals.left, "table");
         let mut text = format!("{all} in {}: {}", took(totals.millis), parts.join(", "));
-        if totals.sstables_waiting > 0 {
-            let waiting = things(totals.sstables_waiting, "SSTable");
-            text += &format!("\n{waiting} not folded yet; `caretaker plan` says why");
+        let left = [(totals.sstables_waiting, "not folded yet"), (totals.sstables_listed, "folded and still listed")];
+        let left: Vec<String> =
+            left.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", things(*n, "SSTable"))).collect();
+        if !left.is_empty() {
+            text += &format!("\n{}; `caretaker plan` says why", left.join(", "));
         }
         text
+    }
+}
+
+fn has_worked(end: &JobEnd) -> bool {
+    match end {
+        JobEnd::Folded(_) | JobEnd::CaughtUp | JobEnd::Retired { .. } | JobEnd::Collected { .. } => true,
+        JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. } => false,
     }
 }
 

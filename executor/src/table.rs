@@ -99,12 +99,15 @@ impl Table {
         ShardManifestStore::new(self.store(), &self.base(), shard, MANIFEST_PROBE)
     }
 
-    /// The newest manifest of a shard, read from storage.
-    pub(crate) async fn shard_manifest(&self, shard: Uuid) -> Result<ShardManifest> {
-        let latest = self.shard_store(shard).latest().await;
-        latest
-            .doing(|| format!("reading the manifest of shard `{shard}`"))?
-            .ok_or_else(|| Error::Invalid(format!("shard `{shard}` has no manifest")))
+    /// The newest manifest of a shard, read from storage; `None` where no writer has made one.
+    pub(crate) async fn shard_manifest(&self, shard: Uuid) -> Result<Option<ShardManifest>> {
+        self.shard_store(shard).latest().await.doing(|| format!("reading the manifest of shard `{shard}`"))
+    }
+
+    /// The newest manifest of a shard that must have one.
+    pub(crate) async fn listed_manifest(&self, shard: Uuid) -> Result<ShardManifest> {
+        let manifest = self.shard_manifest(shard).await?;
+        manifest.ok_or_else(|| Error::Invalid(format!("shard `{shard}` has no manifest")))
     }
 
     /// Opens one SSTable as the Lance dataset it is (R2.8).

@@ -47,7 +47,7 @@ pub enum Rule {
     Verdicts,
     /// A plan keeps the limits of its policy (R2.7, R2.15).
     Limit,
-    /// A plan collects only what is past its grace (R2.15).
+    /// A plan retires and collects only what is past its delay and its grace (R2.13, R2.15).
     Grace,
     /// A plan catches up only indexes that are behind: a converged table stays as it is.
     NotBehind,

@@ -102,6 +102,10 @@ pub struct ShardFacts {
     /// Unlisted files. `None`: the folder was not walked in this evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub garbage: Option<Vec<GarbageFacts>>,
+    /// The table has no MemWAL index any more (its LSM write spec was unset), so no read looks at
+    /// this shard and no progress can be recorded for it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub detached: bool,
     /// A pass in progress (the latch of R2.12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<PassFacts>,

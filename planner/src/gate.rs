@@ -17,6 +17,9 @@ fn hold(decision: Decision, case: &Case<'_>) -> Option<Hold> {
     if case.shard.status == ShardStatus::Sealed {
         return Some(Hold::Sealed);
     }
+    if case.shard.detached {
+        return Some(Hold::Detached);
+    }
     if case.table.paused {
         return Some(Hold::Paused);
     }

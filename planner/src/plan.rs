@@ -151,6 +151,8 @@ pub enum Hold {
     },
     /// The shard is being dropped (R2.15).
     Sealed,
+    /// The table has no MemWAL index that could record progress; its SSTables are left as they are.
+    Detached,
     /// The table is paused.
     Paused,
     /// The table has SSTables but no primary key to fold by.

@@ -11,7 +11,7 @@ use crate::job::{JobSpec, SsTableId};
 pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
     match job {
         JobSpec::Fold { shard, sstables, .. } => {
-            facts.version = facts.version.saturating_add(1);
+            commit(facts, now_ms);
             let highest = sstables.iter().map(|s| s.generation).max().unwrap_or(0);
             for shard in named(facts, shard) {
                 shard.compacted_generation = shard.compacted_generation.max(highest);
@@ -21,7 +21,7 @@ pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
             named(facts, shard).for_each(|shard| retire(shard, sstables, now_ms));
         }
         JobSpec::CatchUp { indexes, .. } => {
-            facts.version = facts.version.saturating_add(1);
+            commit(facts, now_ms);
             for shard in &mut facts.shards {
                 let done = indexes.iter().map(|name| (name.clone(), shard.compacted_generation));
                 shard.caught_up.extend(done);
@@ -32,6 +32,14 @@ pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
                 garbage.retain(|file| !files.contains(&file.id()));
             }
         }
+    }
+}
+
+/// A new version of the base, which records progress of the MemWAL.
+fn commit(facts: &mut TableFacts, now_ms: u64) {
+    facts.version = facts.version.saturating_add(1);
+    for shard in &mut facts.shards {
+        shard.recorded_at_ms = Some(now_ms);
     }
 }
 

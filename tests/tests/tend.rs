@@ -16,7 +16,7 @@ use executor::tend::{Tender, Until};
 use lance::index::DatasetIndexExt;
 use lance_index::IndexType;
 use lance_index::scalar::{InvertedIndexParams, ScalarIndexParams};
-use planner::plan::Trigger;
+use planner::plan::{Hold, Outcome, Trigger};
 use planner::policy::Policy;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -247,4 +247,20 @@ async fn a_second_pass_on_a_shard_is_refused_and_named() {
     assert_eq!(t.compacted().await, 0, "nothing folded while the latch is held");
     drop(held);
     assert!(other.take(&opened, &t.shard.to_string(), 10).is_ok());
+}
+
+#[tokio::test]
+async fn a_table_whose_write_spec_was_unset_is_left_as_it_is_with_a_reason() {
+    let fields = vec![column("id", DataType::Int64), column("v", DataType::Utf8)];
+    let mut t = Lsm::create(fields, &["id"], json!([]), Options::default()).await;
+    t.sstable(json!([{"id": 1, "v": "a"}])).await;
+    t.close_writer().await;
+    t.dataset().await.drop_index(lance_index::mem_wal::MEM_WAL_INDEX_NAME).await.unwrap();
+    let before = files(t.dir.path());
+    assert_eq!(jobs(&tend(&t, eager()).await), Vec::<&str>::new());
+    let table = TableRef { name: "t".into(), uri: t.uri.clone() };
+    let plan = tender(eager()).evaluate(&table, Depth::Garbage, Trigger::Tick).await.unwrap().plan;
+    let held = plan.verdicts.iter().any(|v| matches!(&v.outcome, Outcome::Held { hold: Hold::Detached, .. }));
+    assert!(held, "{plan:?}");
+    assert_eq!(files(t.dir.path()), before);
 }

@@ -302,7 +302,7 @@ fn key_columns(table: &Table) -> Result<Vec<(String, i32, DataType)>> {
 /// Checks the prefix against the shard manifest as it is now (R3.6): by identity, never by position.
 async fn check_listed(table: &Table, prefix: &Prefix) -> Result<()> {
     let shard = shard_id(&prefix.shard)?;
-    let manifest = table.shard_manifest(shard).await?;
+    let manifest = table.listed_manifest(shard).await?;
     if manifest.status == lance_index::mem_wal::ShardStatus::Sealed {
         return Err(Error::Invalid(format!("shard `{shard}` is sealed: it is being dropped and is left alone")));
     }

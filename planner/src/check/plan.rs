@@ -84,7 +84,14 @@ fn limits(found: &mut Found, spec: &JobSpec, shard: Option<&ShardFacts>, policy:
             latch(found, shard);
             fold_limits(found, shard, sstables, policy);
         }
-        JobSpec::Retire { .. } => latch(found, shard),
+        JobSpec::Retire { .. } => {
+            latch(found, shard);
+            let since = shard.recorded_at_ms.map(|at| age_ms(at_ms, at));
+            if since.is_some_and(|age| age < policy.retire_delay_ms) {
+                let what = format!("shard `{}`: readers may still hold the version before the fold", shard.shard);
+                found.add(Rule::Grace, what);
+            }
+        }
         JobSpec::Collect { files, .. } => collect_limits(found, shard, files, policy, at_ms),
         JobSpec::CatchUp { .. } => {}
     }

@@ -46,11 +46,11 @@ pub(crate) fn decide(case: &Case<'_>) -> Outcome {
 fn collect(case: &Case<'_>, mut due: Vec<&GarbageFacts>) -> Outcome {
     due.sort_unstable_by_key(|f| (f.kind, f.position, &f.path));
     due.truncate(usize::try_from(case.policy.collect_files_max.max(1)).unwrap_or(usize::MAX));
-    let youngest = due.iter().filter_map(|f| age(f, case.now_ms)).min();
-    let reasons = vec![
-        Reason::new(Measure::GarbageAgeMs, youngest, case.policy.grace_ms),
-        Reason::new(Measure::Files, due.len() as u64, 1),
-    ];
+    // Everything due is past its own grace; the closest call is shown.
+    let ages = due.iter().map(|f| (age(f, case.now_ms), case.policy.grace_ms_of(f.kind)));
+    let (youngest, grace_ms) = ages.min().unwrap_or((None, case.policy.grace_ms));
+    let reasons =
+        vec![Reason::new(Measure::GarbageAgeMs, youngest, grace_ms), Reason::new(Measure::Files, due.len() as u64, 1)];
     let job = JobSpec::Collect {
         shard: case.shard.shard.clone(),
         bytes: due.iter().fold(0, |sum, f| sum.saturating_add(f.bytes)),

@@ -96,7 +96,8 @@ pub fn job(job: &JobSpec) -> String {
         }
         JobSpec::CatchUp { indexes, .. } => format!("{} {}", job.kind(), indexes.join(" ")),
         JobSpec::Collect { files, bytes: size, .. } => {
-            format!("{} {} files {}", job.kind(), files.len(), bytes(*size))
+            let many = if files.len() == 1 { "file" } else { "files" };
+            format!("{} {} {many} {}", job.kind(), files.len(), bytes(*size))
         }
     }
 }
@@ -109,6 +110,7 @@ fn by(hold: &Hold, at_ms: u64) -> String {
         Hold::Index { index } => format!("by index {index}"),
         Hold::Retained { version } => format!("by {version}"),
         Hold::Sealed => "by the drop of the shard".into(),
+        Hold::Detached => "by the missing MemWAL index".into(),
         Hold::Paused => "by a pause of the table".into(),
         Hold::NoPrimaryKey => "by a missing primary key".into(),
     }
@@ -123,7 +125,7 @@ pub fn reason(reason: &Reason) -> String {
         Measure::Forced => ("forced", plain),
         Measure::FoldedListed => ("folded but listed", plain),
         Measure::CaughtUpGeneration => ("covers", plain),
-        Measure::FoldAgeMs => ("recorded for", duration),
+        Measure::FoldAgeMs => ("fold age", duration),
         Measure::GarbageAgeMs => ("unlisted age", duration),
         Measure::RetainedGeneration => ("at generation", plain),
         Measure::Files => ("unlisted files", plain),

@@ -18,7 +18,7 @@ pub fn bytes(bytes: u64) -> String {
 pub fn duration(ms: u64) -> String {
     let units = [("d", DAY_MS), ("h", HOUR_MS), ("m", MINUTE_MS), ("s", SECOND_MS)];
     let Some(largest) = units.iter().position(|(_, size)| ms >= *size) else {
-        return format!("{ms}ms");
+        return if ms == 0 { "0s".into() } else { format!("{ms}ms") };
     };
     let (suffix, size) = units[largest];
     let mut text = format!("{}{suffix}", ms / size);
