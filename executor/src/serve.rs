@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use self::rota::{Rota, backoff};
+use self::rota::{End, Rota, backoff};
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
 use crate::read::Depth;
@@ -37,11 +37,12 @@ pub async fn tend_apart(
     table: TableRef,
     trigger: Trigger,
     depth: Depth,
+    until: Until,
     progress: Arc<Progress>,
 ) -> TableReport {
     let (tender, name) = (tender.clone(), table.name.clone());
     let started = Instant::now();
-    let task = tokio::spawn(async move { tender.tend(&table, trigger, depth, Until::Quiet, &progress).await });
+    let task = tokio::spawn(async move { tender.tend(&table, trigger, depth, until, &progress).await });
     task.await.unwrap_or_else(|died| TableReport {
         table: name,
         before: None,
@@ -141,7 +142,8 @@ impl Server {
             self.running += 1;
             let tender = self.tender.clone();
             self.work.spawn(async move {
-                let report = tend_apart(&tender, table.clone(), Trigger::Tick, depth, Arc::default()).await;
+                let report =
+                    tend_apart(&tender, table.clone(), Trigger::Tick, depth, Until::Once, Arc::default()).await;
                 Done::Tended(table, report)
             });
         }
@@ -183,13 +185,25 @@ impl Server {
             }
             Done::Tended(table, report) => {
                 self.running -= 1;
-                let (failures, wait) = self.rota.ended(&table, report.failed(), now);
+                let failed_before = self.rota.failures(&table);
+                let wait = self.rota.ended(&table, end(&report), now);
+                let failures = self.rota.failures(&table);
                 if failures > 0 {
                     let (why, retry_secs) = (why(&report), wait.as_secs());
                     tracing::warn!(table = table.name, why, failures, retry_secs, "table fails");
+                } else if failed_before > 0 {
+                    tracing::info!(table = table.name, "table works again");
                 }
             }
         }
+    }
+}
+
+fn end(report: &TableReport) -> End {
+    match report {
+        report if report.failed() => End::Failed,
+        report if !report.jobs.is_empty() && report.before != report.after => End::Worked,
+        _ => End::Quiet,
     }
 }
 

@@ -33,8 +33,8 @@ impl Stop {
         tokio::spawn(async move {
             let code = either(&mut interrupt, &mut term).await;
             seen.code.store(code, Ordering::Relaxed);
-            seen.token.cancel();
             tracing::warn!("stopping: running passes end first; a second signal stops at once");
+            seen.token.cancel();
             let code = either(&mut interrupt, &mut term).await;
             // A killed pass loses nothing: the next one finishes its work (R2.13).
             std::process::exit(i32::from(code));

@@ -14,6 +14,7 @@ use crate::read::Depth;
 use crate::serve::tend_apart;
 use crate::show::Summary;
 use crate::signal::Stop;
+use crate::tend::Until;
 
 /// Tends the tables; a failing one stops no other.
 pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> {
@@ -33,7 +34,7 @@ pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> 
         let reports = waiting.map(|table| async move {
             let (name, progress) = (table.name.clone(), up.begin(&table.name));
             // The walk's period is no reason not to fold by hand: relief has the same triggers (R2.3).
-            let report = tend_apart(tender, table, Trigger::Relief, Depth::Garbage, progress).await;
+            let report = tend_apart(tender, table, Trigger::Relief, Depth::Garbage, Until::Quiet, progress).await;
             up.end(&name);
             report
         });

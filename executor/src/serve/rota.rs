@@ -9,6 +9,18 @@ use crate::read::Depth;
 /// Wait after the first failure; it doubles up to the sweep interval (SPEC section 7).
 const BACKOFF: Duration = Duration::from_secs(60);
 
+/// How an evaluation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing was due.
+    Quiet,
+    /// The table was changed: more may be due now (R3.1). It goes to the end of the queue, so that
+    /// a busy table can't starve others (R3.2).
+    Worked,
+    /// Something went wrong.
+    Failed,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Turn {
     #[default]
@@ -72,22 +84,30 @@ impl Rota {
         Some((table, Depth::Garbage))
     }
 
-    /// Takes the end of an evaluation. Returns how often the table has failed in a row, and how
-    /// long it now waits; `(0, 0)` after a success.
-    pub(super) fn ended(&mut self, table: &TableRef, failed: bool, now: Instant) -> (u32, Duration) {
-        let Some(watch) = self.watches.get_mut(table) else { return (0, Duration::ZERO) };
+    /// Takes the end of an evaluation. Returns how long a failing table now waits.
+    pub(super) fn ended(&mut self, table: &TableRef, end: End, now: Instant) -> Duration {
+        let Some(watch) = self.watches.get_mut(table) else { return Duration::ZERO };
         watch.turn = Turn::Idle;
-        if !failed {
+        if end != End::Failed {
             watch.failures = 0;
             watch.not_before = None;
-            return (0, Duration::ZERO);
+            if end == End::Worked {
+                watch.turn = Turn::Waiting;
+                self.waiting.push_back(table.clone());
+            }
+            return Duration::ZERO;
         }
         watch.failures = watch.failures.saturating_add(1);
         let wait = backoff(watch.failures, self.sweep);
         watch.not_before = Some(now + wait);
         // A walk that failed is made up for by the next evaluation.
         watch.swept = None;
-        (watch.failures, wait)
+        wait
+    }
+
+    /// How often a table has failed in a row.
+    pub(super) fn failures(&self, table: &TableRef) -> u32 {
+        self.watches.get(table).map_or(0, |watch| watch.failures)
     }
 
     /// Tables in the catalogue, and those of them that fail.
@@ -129,7 +149,7 @@ mod tests {
         assert_eq!(names(&mut rota, now).len(), 1);
         rota.listed(vec![table("a")], false, now);
         assert!(names(&mut rota, now).is_empty(), "it still runs");
-        rota.ended(&table("a"), false, now);
+        rota.ended(&table("a"), End::Quiet, now);
         rota.listed(vec![table("a")], false, now);
         assert_eq!(names(&mut rota, now), [("a".to_string(), Depth::Fold)]);
     }
@@ -140,7 +160,7 @@ mod tests {
         let depth_at = |rota: &mut Rota, now| {
             rota.listed(vec![table("a")], false, now);
             let depth = names(rota, now)[0].1;
-            rota.ended(&table("a"), false, now);
+            rota.ended(&table("a"), End::Quiet, now);
             depth
         };
         assert_eq!(depth_at(&mut rota, start), Depth::Garbage);
@@ -153,7 +173,7 @@ mod tests {
         let (mut rota, start) = (Rota::new(SWEEP), Instant::now());
         rota.listed(vec![table("a")], true, start);
         assert_eq!(names(&mut rota, start).len(), 1);
-        rota.ended(&table("a"), false, start);
+        rota.ended(&table("a"), End::Quiet, start);
         rota.listed(vec![table("a")], true, start + SWEEP - SECOND);
         assert!(names(&mut rota, start).is_empty());
         rota.listed(vec![table("a")], true, start + SWEEP);
@@ -166,8 +186,9 @@ mod tests {
         let both = || vec![table("bad"), table("good")];
         rota.listed(both(), false, now);
         names(&mut rota, now);
-        assert_eq!(rota.ended(&table("bad"), true, now), (1, BACKOFF));
-        rota.ended(&table("good"), false, now);
+        assert_eq!(rota.ended(&table("bad"), End::Failed, now), BACKOFF);
+        assert_eq!(rota.failures(&table("bad")), 1);
+        rota.ended(&table("good"), End::Quiet, now);
         assert_eq!(rota.counts(), (2, 1));
         let soon = now + BACKOFF - SECOND;
         rota.listed(both(), false, soon);
@@ -175,6 +196,16 @@ mod tests {
         let later = now + BACKOFF;
         rota.listed(both(), false, later);
         assert_eq!(names(&mut rota, later), [("bad".to_string(), Depth::Garbage)]);
+    }
+
+    #[test]
+    fn r3_2_a_table_that_was_changed_is_looked_at_again_after_the_others() {
+        let (mut rota, now) = (Rota::new(SWEEP), Instant::now());
+        rota.listed(vec![table("hot"), table("other")], false, now);
+        assert_eq!(rota.next(now).map(|(table, _)| table.name).as_deref(), Some("hot"));
+        rota.ended(&table("hot"), End::Worked, now);
+        let order: Vec<String> = names(&mut rota, now).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(order, ["other", "hot"]);
     }
 
     #[test]
@@ -193,9 +224,9 @@ mod tests {
         rota.listed(vec![], false, now);
         rota.listed(vec![table("b")], false, now);
         assert!(names(&mut rota, now).is_empty(), "`b` came back while its evaluation still ran");
-        assert_eq!(rota.ended(&table("a"), true, now), (0, Duration::ZERO));
+        assert_eq!(rota.ended(&table("a"), End::Failed, now), Duration::ZERO);
         rota.listed(vec![], false, now);
-        rota.ended(&table("b"), false, now);
+        rota.ended(&table("b"), End::Quiet, now);
         rota.listed(vec![], false, now);
         assert_eq!(rota.counts(), (0, 0));
     }
