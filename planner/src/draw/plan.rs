@@ -118,18 +118,18 @@ fn by(hold: &Hold, at_ms: u64) -> String {
 
 /// One comparison in words and numbers: `count 4 >= 4`, `bytes unmeasured, 1G needed`.
 pub fn reason(reason: &Reason) -> String {
-    let (name, show): (&str, fn(u64) -> String) = match reason.measure {
-        Measure::SsTables => ("count", plain),
-        Measure::SsTableBytes => ("bytes", bytes),
-        Measure::SsTableAgeMs => ("age", duration),
-        Measure::Forced => ("forced", plain),
-        Measure::FoldedListed => ("folded but listed", plain),
-        Measure::CaughtUpGeneration => ("covers", plain),
-        Measure::FoldAgeMs => ("fold age", duration),
-        Measure::GarbageAgeMs => ("unlisted age", duration),
-        Measure::RetainedGeneration => ("at generation", plain),
-        Measure::Files => ("unlisted files", plain),
-        Measure::IndexesBehind => ("indexes behind", plain),
+    let (name, unit) = match reason.measure {
+        Measure::SsTables => ("count", Unit::Count),
+        Measure::SsTableBytes => ("bytes", Unit::Bytes),
+        Measure::SsTableAgeMs => ("age", Unit::Millis),
+        Measure::Forced => ("forced", Unit::Count),
+        Measure::FoldedListed => ("folded but listed", Unit::Count),
+        Measure::FoldAgeMs => ("fold age", Unit::Millis),
+        Measure::CaughtUpGeneration => ("covers", Unit::Count),
+        Measure::GarbageAgeMs => ("unlisted age", Unit::Millis),
+        Measure::RetainedGeneration => ("at generation", Unit::Count),
+        Measure::Files => ("unlisted files", Unit::Count),
+        Measure::IndexesBehind => ("indexes behind", Unit::Count),
     };
     let subject = reason.subject.as_deref();
     // An index or a version is what the sentence is about; anything else is a remark on it.
@@ -140,24 +140,44 @@ pub fn reason(reason: &Reason) -> String {
     let before = before.map(|subject| format!("{subject} ")).unwrap_or_default();
     let after = after.map(|subject| format!(" ({subject})")).unwrap_or_default();
     let text = match (reason.observed, reason.threshold) {
-        (Some(observed), Some(threshold)) => compared(observed, threshold, show),
-        (Some(observed), None) => show(observed),
-        (None, Some(threshold)) => format!("unmeasured, {} needed", show(threshold)),
+        (Some(observed), Some(threshold)) => compared(observed, threshold, &unit),
+        (Some(observed), None) => unit.rounded(observed),
+        (None, Some(threshold)) => format!("unmeasured, {} needed", unit.rounded(threshold)),
         (None, None) => "unmeasured".into(),
     };
     format!("{before}{name} {text}{after}")
 }
 
-fn compared(observed: u64, threshold: u64, show: fn(u64) -> String) -> String {
+fn compared(observed: u64, threshold: u64, unit: &Unit) -> String {
     let sign = if observed >= threshold { ">=" } else { "<" };
-    let (left, right) = (show(observed), show(threshold));
+    let (left, right) = (unit.rounded(observed), unit.rounded(threshold));
     // Rounded to the same text although they differ: then the numbers themselves.
     if left == right && observed != threshold {
-        return format!("{observed} {sign} {threshold}");
+        return format!("{} {sign} {}", unit.exact(observed), unit.exact(threshold));
     }
     format!("{left} {sign} {right}")
 }
 
-fn plain(number: u64) -> String {
-    format!("{number}")
+/// What a comparison counts.
+enum Unit {
+    Count,
+    Bytes,
+    Millis,
+}
+
+impl Unit {
+    fn rounded(&self, number: u64) -> String {
+        match self {
+            Self::Count => format!("{number}"),
+            Self::Bytes => bytes(number),
+            Self::Millis => duration(number),
+        }
+    }
+
+    fn exact(&self, number: u64) -> String {
+        match self {
+            Self::Count | Self::Bytes => format!("{number}"),
+            Self::Millis => format!("{number}ms"),
+        }
+    }
 }

@@ -115,7 +115,7 @@ impl World {
         out + &draw::facts(&self.facts, self.now_ms)
     }
 
-    /// Plans and applies until nothing is due; one line a round.
+    /// Plans and applies until nothing is due; one line a job.
     fn settle(&mut self, trigger: Trigger) -> String {
         let mut out = String::new();
         for round in 1..100 {
@@ -124,7 +124,7 @@ impl World {
             if jobs.is_empty() {
                 return out + &draw::facts(&self.facts, self.now_ms);
             }
-            writeln!(out, "{round}  {}", jobs.join(", ")).unwrap();
+            writeln!(out, "{round}  {}", jobs.join("\n   ")).unwrap();
             self.apply();
         }
         panic!("never quiet:\n{out}");

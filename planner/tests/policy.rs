@@ -1,0 +1,190 @@
+//! Settings as text: strict to read, exact to print, and explained.
+#![allow(clippy::unwrap_used)]
+
+use planner::policy::{GIB, KNOBS, Knob, MIB, Policy, Unit};
+use planner::time::{DAY_MS, SECOND_MS};
+
+fn set(key: &str, text: &str) -> Result<Policy, String> {
+    Policy::from_pairs([(key, text)]).map_err(|refused| refused.to_string())
+}
+
+#[test]
+fn defaults_are_the_documented_ones() {
+    let documented = [
+        ("wal_compaction_interval_secs", 5),
+        ("wal_compact_trigger_count", 4),
+        ("wal_compact_trigger_bytes", GIB),
+        ("wal_max_data_age_secs", 7 * 24 * 3600),
+        ("wal_compact_prefix_max", 32),
+        ("compact_pass_target_bytes", 2 * GIB),
+        ("wal_compact_concurrency", 32),
+        ("compact_pass_memory_bytes", 512 * MIB),
+        ("collect_grace_secs", 24 * 3600),
+    ];
+    for (key, value) in documented {
+        assert_eq!(Knob::named(key).unwrap().value(&Policy::default()), value, "{key}");
+    }
+    assert_eq!(Policy::default().check(), Ok(()));
+    assert_eq!(Policy::default().lint(), []);
+}
+
+#[test]
+fn a_number_stands_for_the_unit_of_its_knob_and_a_suffix_for_its_own() {
+    for (text, bytes) in
+        [("1", 1), ("512MiB", 512 * MIB), ("2GiB", 2 * GIB), ("1KB", 1000), ("3B", 3), ("1TiB", 1 << 40)]
+    {
+        assert_eq!(set("compact_pass_target_bytes", text).unwrap().pass_bytes, bytes, "{text}");
+    }
+    for (text, ms) in [
+        ("9", 9 * SECOND_MS),
+        ("90s", 90 * SECOND_MS),
+        ("5m", 300_000),
+        ("24h", DAY_MS),
+        ("7d", 7 * DAY_MS),
+        ("3000ms", 3000),
+    ] {
+        assert_eq!(set("wal_max_data_age_secs", text).unwrap().age_ms_max, ms, "{text}");
+    }
+    assert_eq!(set("wal_compact_trigger_count", "8").unwrap().trigger_count, 8);
+    assert_eq!(set("wal_compaction_interval_secs", "0").unwrap().tick_ms, 0);
+}
+
+#[test]
+fn what_is_not_a_whole_number_is_refused() {
+    for text in ["", " ", "4 ", " 4", "4\n", "+4", "-4", "4.0", "4e3", "0x4", "four", "４", "4,000", "1_000", "NaN"] {
+        for knob in KNOBS {
+            let refused = set(knob.key, text).unwrap_err();
+            assert!(refused.starts_with(&format!("`{}`: ", knob.key)), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn a_unit_of_another_kind_is_refused() {
+    for (key, text) in [
+        ("wal_compact_trigger_count", "4KiB"),
+        ("wal_compact_trigger_count", "4s"),
+        ("wal_compact_trigger_bytes", "4s"),
+        ("wal_compact_trigger_bytes", "4GIB"),
+        ("wal_compact_trigger_bytes", "4 GiB"),
+        ("wal_max_data_age_secs", "4GiB"),
+        ("wal_max_data_age_secs", "4D"),
+    ] {
+        set(key, text).unwrap_err();
+    }
+    assert_eq!(
+        set("wal_max_data_age_secs", "1500ms").unwrap_err(),
+        "`wal_max_data_age_secs`: `1500ms` is not a whole number of seconds; write a whole number of seconds, \
+         or one with s, m, h or d, from 1s to 3650d"
+    );
+}
+
+#[test]
+fn a_value_out_of_range_is_refused_with_the_range() {
+    for knob in KNOBS {
+        let above = (u128::from(knob.max) + 1).to_string();
+        for text in [above.as_str(), "18446744073709551615", "18446744073709551616", "99999999999999999999999"] {
+            set(knob.key, text).unwrap_err();
+        }
+        set(knob.key, &knob.max.to_string()).unwrap();
+        set(knob.key, &knob.min.to_string()).unwrap();
+        if let Some(below) = knob.min.checked_sub(1) {
+            set(knob.key, &below.to_string()).unwrap_err();
+        }
+        assert_eq!(knob.min == 0, knob.zero.is_some(), "{}: 0 is allowed where it means something", knob.key);
+    }
+    // 16 EiB and more: the product must not wrap into range.
+    set("wal_compact_trigger_bytes", "16777216TiB").unwrap_err();
+    set("wal_max_data_age_secs", "213503982334d").unwrap_err();
+    assert_eq!(
+        set("compact_pass_target_bytes", "0").unwrap_err(),
+        "`compact_pass_target_bytes`: `0` means nothing here; write a whole number of bytes, or one with \
+         B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, from 1B to 1024TiB"
+    );
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+    for (written, meant) in [
+        ("wal_compact_triger_count", "wal_compact_trigger_count"),
+        ("WAL_COMPACT_PREFIX_MAX", "wal_compact_prefix_max"),
+        ("collect-grace-secs", "collect_grace_secs"),
+        ("collect_grace", "collect_grace_secs"),
+    ] {
+        let refused = set(written, "4").unwrap_err();
+        assert_eq!(refused, format!("`{written}`: is not a setting; did you mean `{meant}`?"));
+    }
+    let refused = set("colour", "4").unwrap_err();
+    assert!(refused.contains("the settings are wal_compaction_interval_secs, "), "{refused}");
+    set(&"x".repeat(1 << 20), "4").unwrap_err();
+}
+
+#[test]
+fn a_refused_value_changes_nothing_and_a_later_pair_wins() {
+    let mut policy = Policy::default();
+    policy.set("wal_compact_trigger_count", "0").unwrap_err();
+    assert_eq!(policy, Policy::default());
+    let pairs = [("wal_compact_trigger_count", "8"), ("wal_compact_trigger_count", "9")];
+    assert_eq!(Policy::from_pairs(pairs).unwrap().trigger_count, 9);
+}
+
+#[test]
+fn every_name_is_made_from_the_key() {
+    for knob in KNOBS {
+        assert_eq!(knob.env().to_ascii_lowercase(), knob.key);
+        assert_eq!(knob.flag().replace('-', "_"), knob.key);
+        assert!(knob.help.ends_with('.'), "{}", knob.help);
+        let unit = match knob.unit {
+            Unit::Seconds => knob.key.ends_with("_secs"),
+            Unit::Bytes => knob.key.ends_with("_bytes"),
+            Unit::Count => !knob.key.ends_with("_secs") && !knob.key.ends_with("_bytes"),
+        };
+        assert!(unit, "{}: the unit comes last", knob.key);
+    }
+    let mut keys: Vec<_> = KNOBS.iter().map(|knob| knob.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), KNOBS.len());
+}
+
+#[test]
+fn each_knob_has_a_field_of_its_own() {
+    for knob in KNOBS {
+        let value = if knob.value(&Policy::default()) == knob.min { knob.max } else { knob.min };
+        let policy = set(knob.key, &value.to_string()).unwrap();
+        let moved: Vec<_> = KNOBS.iter().filter(|k| k.value(&policy) != k.value(&Policy::default())).collect();
+        assert_eq!(moved.len(), 1);
+        assert_eq!(moved[0].key, knob.key);
+    }
+}
+
+#[test]
+fn the_settings_file_explains_every_knob_and_holds_what_is_not_default() {
+    let default = Policy::default().to_toml();
+    assert!(default.lines().all(|line| line.is_empty() || line.starts_with('#')));
+    for knob in KNOBS {
+        assert!(default.contains(knob.help));
+        assert!(default.contains(&format!("\n# {} = ", knob.key)));
+        assert!(default.contains(&format!("Environment {}, flag --{}.", knob.env(), knob.flag())));
+    }
+    assert!(default.contains("\n# wal_compact_trigger_bytes = \"1GiB\"\n"));
+    let set: Vec<_> = [("wal_compact_prefix_max", "8"), ("collect_grace_secs", "2h")].into();
+    let text = Policy::from_pairs(set).unwrap().to_toml();
+    let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(lines, ["wal_compact_prefix_max = 8", "collect_grace_secs = \"2h\""]);
+}
+
+#[test]
+fn values_that_are_legal_but_odd_are_remarked_on() {
+    for (pairs, key) in [
+        (vec![("wal_compaction_interval_secs", "0")], "wal_compaction_interval_secs"),
+        (vec![("wal_max_data_age_secs", "1s")], "wal_max_data_age_secs"),
+        (vec![("wal_compact_trigger_count", "33")], "wal_compact_trigger_count"),
+        (vec![("compact_pass_target_bytes", "1MiB")], "wal_compact_trigger_bytes"),
+        (vec![("collect_grace_secs", "0")], "collect_grace_secs"),
+    ] {
+        let lints = Policy::from_pairs(pairs).unwrap().lint();
+        assert_eq!(lints.iter().map(|lint| lint.key.as_str()).collect::<Vec<_>>(), [key]);
+        assert!(lints[0].why.len() > 20);
+    }
+}
