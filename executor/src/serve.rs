@@ -57,7 +57,7 @@ pub async fn tend_apart(
 /// Serves until `stop` is cancelled, then lets running passes end.
 ///
 /// # Errors
-/// `Invalid` when the root can't be listed at the start; later that is logged and tried again.
+/// A root that can't be listed at the start. Later that is logged and tried again.
 pub async fn serve(
     root: Root,
     session: Arc<Session>,
@@ -130,7 +130,10 @@ impl Server {
                 _ = tick.tick() => self.list(),
             }
         }
-        while let Some(done) = self.work.join_next().await {
+        // A listing that still runs is of no use any more.
+        while self.running > 0
+            && let Some(done) = self.work.join_next().await
+        {
             self.joined(done);
         }
     }

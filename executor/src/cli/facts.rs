@@ -5,7 +5,7 @@ use planner::draw;
 use planner::plan::Trigger;
 use tokio_util::sync::CancellationToken;
 
-use super::out::{complain, say, write};
+use super::out::{closed, complain, say, write};
 use super::{Exit, FactsArgs, Work, none_found};
 use crate::env::now_ms;
 use crate::error::{Error, Result};
@@ -23,7 +23,9 @@ pub(super) async fn run(args: &FactsArgs, work: &Work) -> Result<Exit> {
         .map(|table| async move { (table, tender.evaluate(table, Depth::Garbage, Trigger::Tick).await) });
     let mut read = read.buffered(work.settings.tables_at_once);
     let (mut exit, mut printed) = (Exit::Done, 0);
-    while let Some((table, evaluation)) = read.next().await {
+    while !closed()
+        && let Some((table, evaluation)) = read.next().await
+    {
         match evaluation {
             Ok(evaluation) if args.json => {
                 let json = serde_json::to_string_pretty(&evaluation.facts);

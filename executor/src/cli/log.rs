@@ -8,7 +8,7 @@ use super::bars::Bars;
 use crate::settings::{LogFormat, Settings, misspelt};
 
 /// Level of a command that prints a result.
-pub(super) const QUIET: &str = "warn";
+pub(super) const QUIET: &str = "error,executor=warn";
 /// Level of a command that only logs.
 pub(super) const TALKING: &str = "warn,executor=info";
 

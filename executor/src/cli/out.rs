@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
 
@@ -9,6 +10,9 @@ use crate::error::{Error, Result};
 
 /// Of a line with names of columns.
 pub(super) const DIM: Style = Style::new().dimmed();
+/// There is one standard output, and no way back once it is closed.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
 const RED: Style = AnsiColor::Red.on_default().bold();
 
 /// Writes a line to standard output; styles go only to a terminal.
@@ -40,11 +44,18 @@ pub(super) fn complain(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{} {text}", styled(RED, "caretaker:"));
 }
 
+/// Whether the reader of standard output is gone: a command that only shows has nothing left to do.
+pub(super) fn closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
 fn ended(written: std::io::Result<()>) -> Result<()> {
     match written {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Fatal(format!("can't write to standard output: {e}")))
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => {
+            CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
         }
-        _ => Ok(()),
+        Err(e) => Err(Error::Fatal(format!("can't write to standard output: {e}"))),
+        Ok(()) => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use planner::policy::Policy;
 use planner::{check, draw};
 use tokio_util::sync::CancellationToken;
 
-use super::out::{complain, say, write};
+use super::out::{closed, complain, say, write};
 use super::run::line;
 use super::{Exit, PlanArgs, Work, none_found, selected};
 use crate::env::now_ms;
@@ -27,7 +27,9 @@ pub(super) async fn of_root(args: &PlanArgs, work: &Work, trigger: Trigger) -> R
         .map(|table| async move { (table, tender.evaluate(table, Depth::Garbage, trigger).await) });
     let mut evaluations = evaluations.buffered(work.settings.tables_at_once);
     let mut tally = Tally::default();
-    while let Some((table, evaluation)) = evaluations.next().await {
+    while !closed()
+        && let Some((table, evaluation)) = evaluations.next().await
+    {
         match evaluation {
             Ok(evaluation) => tally.show(&evaluation.facts, &evaluation.plan, args.json, args.verbose)?,
             Err(error) => {

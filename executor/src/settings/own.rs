@@ -51,7 +51,7 @@ pub const OWN: &[Own] = &[
         env: "RUST_LOG",
         value_name: "LEVEL",
         help: "What is logged: off, error, warn, info, debug, trace, or directives (`warn,executor=debug`). Default: \
-               warn; for `serve` also info of Caretaker itself.",
+               errors, and warnings of Caretaker itself; for `serve` warnings, and info of Caretaker itself.",
         set: |s, text| {
             let whole = !text.is_empty() && !text.contains(char::is_whitespace);
             if !whole || EnvFilter::try_new(text).is_err() {
