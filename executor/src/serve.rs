@@ -103,7 +103,7 @@ struct Listing {
 
 enum Done {
     Listed(Result<Vec<TableRef>>),
-    Tended(TableRef, TableReport),
+    Tended(TableRef, Box<TableReport>),
 }
 
 struct Server {
@@ -147,7 +147,7 @@ impl Server {
             self.work.spawn(async move {
                 let report =
                     tend_apart(&tender, table.clone(), Trigger::Tick, depth, Until::Once, Arc::default()).await;
-                Done::Tended(table, report)
+                Done::Tended(table, Box::new(report))
             });
         }
     }

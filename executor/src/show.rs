@@ -382,7 +382,7 @@ mod tests {
         summary.totals.millis = 90;
         let rows = summary.rows();
         assert_eq!(rows[0], "table      rows  new  changed  SSTables  written  version    time");
-        assert_eq!(rows[1], "docs   10 -> 12    2        3    4 -> 0  2K   3 -> 5  0.04 s");
+        assert_eq!(rows[1], "docs   10 -> 12    2        3    4 -> 0       2K   3 -> 5  0.04 s");
         assert_eq!(rows.len(), 2);
         let closing =
             "3 tables in 0.09 s: 1 tended, 1 idle, 1 failed\n2 SSTables not folded yet; `caretaker plan` says why";
