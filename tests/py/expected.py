@@ -1,7 +1,7 @@
 """What a table must hold, kept beside it in `expected.json` so that any later process can check it."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -47,8 +47,8 @@ def save(root, name, expected):
     """Adds or replaces table `name` in the `expected.json` of `root`."""
     file = Path(root) / "expected.json"
     tables = json.loads(file.read_text()) if file.exists() else {}
-    tables[name] = asdict(expected) | {"rows": list(expected.rows.values())}
-    file.write_text(json.dumps(tables, ensure_ascii=False, indent=1))
+    tables[name] = vars(expected) | {"rows": list(expected.rows.values())}
+    file.write_text(json.dumps(tables, ensure_ascii=False))
 
 
 def load(root):
