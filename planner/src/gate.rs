@@ -1,6 +1,6 @@
 //! What keeps due work from running, in one list.
 
-use crate::facts::ShardStatus;
+use crate::facts::{ShardFacts, ShardStatus, TableFacts};
 use crate::plan::{Case, Decision, Hold, Outcome};
 
 /// Turns a due verdict into a held one where something else goes first.
@@ -11,25 +11,23 @@ pub(crate) fn pass(decision: Decision, case: &Case<'_>, outcome: Outcome) -> Out
     }
 }
 
-/// The first rule that holds `decision` back, the most lasting first.
+/// What holds `decision` back on this shard.
 fn hold(decision: Decision, case: &Case<'_>) -> Option<Hold> {
-    let passes = matches!(decision, Decision::Fold | Decision::Retire);
-    if case.shard.status == ShardStatus::Sealed {
-        return Some(Hold::Sealed);
-    }
-    if case.shard.detached {
-        return Some(Hold::Detached);
-    }
-    if case.table.paused {
-        return Some(Hold::Paused);
-    }
-    if decision == Decision::Fold && case.table.primary_key.is_empty() {
-        return Some(Hold::NoPrimaryKey);
-    }
-    // Retiring alone is a pass too (R2.13: the next pass finishes the work), so it takes the same
-    // latch: the pass in progress retires what it folds, and two of them would only race.
-    match &case.shard.pass {
-        Some(pass) if passes => Some(Hold::Pass { holder: pass.holder.clone(), since_ms: pass.since_ms }),
-        _ => None,
-    }
+    lasting(decision, case.table, case.shard).or_else(|| {
+        // Retiring alone is a pass too (R2.13: the next pass finishes the work), so it takes the
+        // same latch: the pass in progress retires what it folds, and two of them would only race.
+        let pass = case.shard.pass.as_ref().filter(|_| matches!(decision, Decision::Fold | Decision::Retire))?;
+        Some(Hold::Pass { holder: pass.holder.clone(), since_ms: pass.since_ms })
+    })
+}
+
+/// The first hold that stays until somebody changes the table.
+pub(crate) fn lasting(decision: Decision, table: &TableFacts, shard: &ShardFacts) -> Option<Hold> {
+    let holds = [
+        (shard.status == ShardStatus::Sealed, Hold::Sealed),
+        (shard.detached, Hold::Detached),
+        (table.paused, Hold::Paused),
+        (decision == Decision::Fold && table.primary_key.is_empty(), Hold::NoPrimaryKey),
+    ];
+    holds.into_iter().find_map(|(holds, hold)| holds.then_some(hold))
 }

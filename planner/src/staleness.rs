@@ -1,7 +1,8 @@
 //! How old the data may be that a reader of the base alone sees (R2.14).
 
-use crate::facts::{ShardFacts, ShardStatus, TableFacts};
-use crate::plan::{Outcome, Verdict};
+use crate::facts::{ShardFacts, TableFacts};
+use crate::gate;
+use crate::plan::{Decision, Hold, Outcome, Verdict};
 use crate::policy::Policy;
 
 /// The bound for one shard, given its fold verdict, milliseconds; the job itself and queueing for a
@@ -12,14 +13,19 @@ use crate::policy::Policy;
 /// |---|---|
 /// | fold due, or a pass in progress | one tick |
 /// | quiet: nothing to fold, or a trigger that time will cross | 2 × age bound + one tick |
-/// | anything that no passing of time folds: the walk is off, the table paused or without a key, the shard sealed, no flush time known | none |
+/// | sealed or detached (nothing is written to it any more), with nothing to fold | 0 |
+/// | anything else, which no passing of time folds: the walk is off, the table paused or without a key, no flush time known | none |
 ///
 /// Twice the age bound, as the same setting lets a row wait in the memtable before the age of its
 /// SSTable begins.
 pub(crate) fn bound_ms(table: &TableFacts, shard: &ShardFacts, fold: &Verdict, policy: &Policy) -> Option<u64> {
-    let folds = !table.paused && !table.primary_key.is_empty() && shard.status == ShardStatus::Active;
-    if policy.tick_ms == 0 || !folds {
+    if policy.tick_ms == 0 {
         return None;
+    }
+    match gate::lasting(Decision::Fold, table, shard) {
+        Some(Hold::Sealed | Hold::Detached) if shard.unfolded().is_empty() => return Some(0),
+        Some(_) => return None,
+        None => {}
     }
     match &fold.outcome {
         Outcome::Due { .. } | Outcome::Held { .. } => Some(policy.tick_ms),

@@ -208,12 +208,14 @@ fn collecting_what_is_needed_is_an_alarm() {
 }
 
 #[test]
-fn a_job_on_a_sealed_shard_or_a_paused_table_is_an_alarm() {
+fn a_job_on_a_sealed_or_detached_shard_or_a_paused_table_is_an_alarm() {
     let sealed = changed(|t| t.shards[0].status = ShardStatus::Sealed);
     let paused = changed(|t| t.paused = true);
+    let detached = changed(|t| t.shards[0].detached = true);
     for job in [fold(&[3]), retire(&[1]), collect(GarbageKind::SsTable, "g9", 1)] {
         alarms(check::job(&job, &sealed), &[Rule::Gate]);
         alarms(check::job(&job, &paused), &[Rule::Gate]);
+        alarms(check::job(&job, &detached), &[Rule::Gate]);
     }
     alarms(check::job(&catch_up(&["idx"]), &paused), &[]);
     let no_key = changed(|t| t.primary_key.clear());

@@ -41,6 +41,9 @@ fn gate(found: &mut Found, facts: &TableFacts, shard: &ShardFacts, job: &JobSpec
     if shard.status == ShardStatus::Sealed {
         found.add(Rule::Gate, format!("shard `{id}` is sealed: it is left alone"));
     }
+    if shard.detached {
+        found.add(Rule::Gate, format!("shard `{id}`: table `{table}` has no MemWAL index to record progress in"));
+    }
     if matches!(job, JobSpec::Fold { .. }) && facts.primary_key.is_empty() {
         found.add(Rule::Gate, format!("table `{table}` has no primary key to fold by"));
     }

@@ -40,13 +40,15 @@ fn shard(facts: &TableFacts, shard: &ShardFacts, now_ms: u64) -> Vec<String> {
     let scale = Scale::of(facts, shard);
     let mut indexes: Vec<&str> = facts.indexes.iter().map(|i| i.name.as_str()).collect();
     indexes.sort_unstable();
-    let longest = indexes.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let width = longest.clamp(10, NAME);
+    // `shard ` is four wider than a row's indent.
+    let id = short(&shard.shard);
+    let names = indexes.iter().map(|name| name.chars().count());
+    let width = names.chain([id.chars().count() + 4]).max().unwrap_or(0).clamp(10, NAME);
     let row = |name: &str, columns: String, notes: String| {
         let name = cut(name, width);
         format!("  {name:<width$}  {columns}     {notes}")
     };
-    let (id, room) = (cut(short(&shard.shard), width - 4), width - 4);
+    let (id, room) = (cut(id, width - 4), width - 4);
     let notes = [scale.note(), status(shard, now_ms)].concat().join(", ");
     let mut lines = vec![format!("shard {id:<room$}  {}     {notes}", scale.header())];
     lines.push(row("base", scale.covered(shard.compacted_generation), String::new()));
@@ -78,6 +80,9 @@ fn status(shard: &ShardFacts, now_ms: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if shard.status == ShardStatus::Sealed {
         notes.push("sealed".into());
+    }
+    if shard.detached {
+        notes.push("detached".into());
     }
     if let Some(pass) = &shard.pass {
         let running = duration(age_ms(now_ms, pass.since_ms));

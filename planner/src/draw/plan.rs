@@ -17,7 +17,7 @@ pub fn plan(plan: &Plan) -> String {
         lines.extend(self::verdict(verdict, plan.at_ms));
     }
     lines.push(match plan.staleness_bound_ms {
-        Some(0) => "  no shard: the base holds everything".into(),
+        Some(0) => "  the base holds everything".into(),
         Some(bound) => format!("  a reader of the base alone is at most {} behind, plus the job", duration(bound)),
         None => "  a reader of the base alone may fall behind without bound".into(),
     });

@@ -30,6 +30,7 @@ pub(crate) fn shard(facts: &mut TableFacts, line: &str, now_ms: u64) -> u64 {
         match note.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["from", from] => first = number(from),
             ["sealed"] => shard.status = ShardStatus::Sealed,
+            ["detached"] => shard.detached = true,
             ["pass", "by", holder, "for", span] => {
                 shard.pass = Some(PassFacts { holder: (*holder).into(), since_ms: now_ms - duration(span) });
             }

@@ -68,17 +68,18 @@ fn shard() -> impl Strategy<Value = ShardFacts> {
         let covered = btree_map("[a-f]", 0..=folded, 0..6);
         let retained = prop_oneof![option::of(0..=folded), Just(Some(u64::MAX))];
         let files = option::of(vec((0u8..3, 1u64..14, 0u64..50, option::weighted(0.8, 0u64..130)), 0..9));
-        let state = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), 0u64..14, option::of(0u64..130));
+        let seldom = || prop::bool::weighted(0.1);
+        let state = (seldom(), seldom(), seldom(), 0u64..14, option::of(0u64..130));
         (Just(folded), listed, covered, retained, files, state).prop_map(build_shard)
     })
 }
 
 type Sizes = (std::collections::BTreeSet<u64>, Vec<(Option<u64>, Option<u64>)>);
 type File = (u8, u64, u64, Option<u64>);
-type Parts = (u64, Sizes, BTreeMap<String, u64>, Option<u64>, Option<Vec<File>>, (bool, bool, u64, Option<u64>));
+type Parts = (u64, Sizes, BTreeMap<String, u64>, Option<u64>, Option<Vec<File>>, (bool, bool, bool, u64, Option<u64>));
 
 fn build_shard(
-    (folded, listed, caught_up, retained, files, (sealed, pass, manifest, recorded_at_ms)): Parts,
+    (folded, listed, caught_up, retained, files, (sealed, detached, pass, manifest, recorded_at_ms)): Parts,
 ) -> ShardFacts {
     let sstables = listed.0.into_iter().zip(listed.1);
     let sstable = |(generation, (bytes, flushed_at_ms))| SsTableFacts {
@@ -105,6 +106,7 @@ fn build_shard(
         manifest_version: manifest,
         sstables: sstables.map(sstable).collect(),
         compacted_generation: folded,
+        detached,
         recorded_at_ms,
         caught_up,
         retained_generation: retained,
@@ -156,10 +158,10 @@ fn wild_shard() -> impl Strategy<Value = ShardFacts> {
         since_ms,
     });
     let times = (option::of(number()), option::of(number()));
-    let state = (any::<bool>(), number(), number(), option::of(number()), option::of(".{0,9}"));
+    let state = (any::<(bool, bool)>(), number(), number(), option::of(number()), option::of(".{0,9}"));
     let lists = (vec(sstable, 0..6), btree_map("[a-d\n]", number(), 0..4), option::of(vec(file, 0..6)));
     ("[0-9a-f-]{1,3}|.{0,40}", state, lists, times).prop_map(|(shard, state, lists, (pass, recorded_at_ms))| {
-        let (sealed, manifest_version, compacted_generation, retained_generation, retained_by) = state;
+        let ((sealed, detached), manifest_version, compacted_generation, retained_generation, retained_by) = state;
         let (sstables, caught_up, garbage) = lists;
         ShardFacts {
             shard,
@@ -167,6 +169,7 @@ fn wild_shard() -> impl Strategy<Value = ShardFacts> {
             manifest_version,
             sstables,
             compacted_generation,
+            detached,
             recorded_at_ms,
             caught_up,
             retained_generation,
