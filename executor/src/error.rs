@@ -58,11 +58,7 @@ impl Error {
 impl From<LanceError> for Error {
     fn from(error: LanceError) -> Self {
         let text = error.to_string();
-        // Lance appends the source line that raised an error; people need the sentence only.
-        let text = match text.find(", /") {
-            Some(at) if text[at..].contains(".rs:") => text[..at].to_string(),
-            _ => text,
-        };
+        let text = plain(&text);
         match error {
             LanceError::RetryableCommitConflict { .. }
             | LanceError::CommitConflict { .. }
@@ -79,6 +75,22 @@ impl From<LanceError> for Error {
             | LanceError::InvalidTableLocation { .. } => Self::Invalid(text),
             _ => Self::Fatal(text),
         }
+    }
+}
+
+/// Lance's message without the marks of its code: `LanceError(IO): ` in front of each cause, the
+/// source line behind.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("LanceError(") {
+        out.push_str(before);
+        rest = after.split_once("): ").map_or(after, |(_, said)| said);
+    }
+    out.push_str(rest);
+    match out.find(", /").filter(|at| out[*at..].contains(".rs:")) {
+        Some(at) => out[..at].to_string(),
+        None => out,
     }
 }
 

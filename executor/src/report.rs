@@ -60,6 +60,23 @@ pub enum JobEnd {
     },
 }
 
+impl std::fmt::Display for JobEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Folded(r) => write!(
+                f,
+                "folded {} SSTables: {} rows new, {} changed, {} deleted, {} bytes written, version {}",
+                r.sstables, r.rows_inserted, r.rows_updated, r.rows_deleted, r.bytes_written, r.version
+            ),
+            Self::CaughtUp => f.write_str("caught up"),
+            Self::Retired { sstables } => write!(f, "retired {sstables} SSTables"),
+            Self::Collected { files, bytes } => write!(f, "collected {files} files, {bytes} bytes"),
+            Self::Superseded { why } | Self::Busy { why } => f.write_str(why),
+            Self::Failed { kind, why } => write!(f, "failed ({kind}): {why}"),
+        }
+    }
+}
+
 impl From<Error> for JobEnd {
     fn from(error: Error) -> Self {
         match error {

@@ -52,6 +52,8 @@ pub struct Tender {
     sizes: Sizes,
     passes: Semaphore,
     budget: Semaphore,
+    /// Tables worked on at once; one that only waits gives its place to others.
+    places: Semaphore,
     stop: CancellationToken,
 }
 
@@ -77,8 +79,15 @@ impl Tender {
             sizes: Sizes::default(),
             passes: Semaphore::new(PASSES_MAX),
             budget: Semaphore::new(budget),
+            places: Semaphore::new(Semaphore::MAX_PERMITS),
             stop,
         }
+    }
+
+    /// The same tender, working on at most `tables` at once.
+    #[must_use]
+    pub fn at_once(self, tables: usize) -> Self {
+        Self { places: Semaphore::new(tables), ..self }
     }
 
     /// Opens the table fresh, reads its facts and plans (R3.3).
@@ -137,6 +146,7 @@ impl Tender {
         // Folders are walked last: most of what there is to collect comes from the rounds before.
         let mut walk = until == Until::Once && depth == Depth::Garbage;
         for round in 0..ROUNDS_MAX {
+            let place = acquire(&self.places, 1).await?;
             let now = if walk { Depth::Garbage } else { Depth::Fold };
             // Force what was asked for, not what comes in meanwhile: a live writer would never let go.
             let trigger = if round == 0 { trigger } else { follow_up(trigger) };
@@ -154,20 +164,22 @@ impl Tender {
             if due.is_empty() {
                 // The delay before SSTables leave the list is part of the work, not a reason to stop.
                 if let Some(wait) = until_retired(&evaluation.plan).filter(|_| until == Until::Quiet) {
+                    drop(place);
                     progress.start("wait", 0);
                     tokio::select! {
                         () = tokio::time::sleep(wait) => continue,
                         () = self.stop.cancelled() => return Ok(()),
                     }
                 }
-                if walk || depth == Depth::Fold {
+                if walk || depth == Depth::Fold || evaluation.facts.shards.is_empty() {
                     return Ok(());
                 }
                 walk = true;
                 continue;
             }
             for job in self.run(&evaluation.table, due, progress).await {
-                tracing::info!(table = table.name, job = job.job, on = ?job.on, end = ?job.end, millis = job.millis, "job ended");
+                let (on, millis) = (job.on.join(" "), job.millis);
+                tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
                 report.jobs.push(job);
             }
             if until == Until::Once {

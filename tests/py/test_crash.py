@@ -2,6 +2,7 @@
 
 import datetime
 import subprocess
+from pathlib import Path
 
 import lance
 import pytest
@@ -68,7 +69,7 @@ def test_a_collection_killed_in_the_middle_is_finished_by_the_next(caretaker, ro
         check.table(root, build.name, build.expected)
         assert crashes < 100
     assert crashes >= 2, "more than one file to delete"
-    folders = [p.name for p in build.path.glob("_mem_wal/*/*_gen_*")]
+    folders = [p.name for p in Path(build.path).glob("_mem_wal/*/*_gen_*")]
     assert folders == []
     check.table(root, build.name, build.expected)
     # The client goes on writing where it left off.

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import lance
 import pytest
@@ -27,7 +28,7 @@ def pair(root):
 
 
 def sstables(build):
-    return sorted(build.path.glob("_mem_wal/*/*_gen_*"))
+    return sorted(Path(build.path).glob("_mem_wal/*/*_gen_*"))
 
 
 def test_a_wrong_path_is_refused_by_name(caretaker, tmp_path):
@@ -68,7 +69,7 @@ def test_a_missing_sstable_folder_stops_its_table_and_names_the_folder(caretaker
 
 def test_an_unreadable_shard_manifest_stops_its_table_alone(caretaker, root, pair):
     broken, other = pair
-    newest = max(broken.path.glob("_mem_wal/*/manifest/*.binpb"), key=lambda p: int(p.stem[::-1], 2))
+    newest = max(Path(broken.path).glob("_mem_wal/*/manifest/*.binpb"), key=lambda p: int(p.stem[::-1], 2))
     whole = newest.read_bytes()
     newest.write_bytes(b"\xff\xff\xff")
     version = lance.dataset(broken.path).version

@@ -16,6 +16,9 @@ use crate::show::Summary;
 use crate::signal::Stop;
 use crate::tend::Until;
 
+/// Tables begun and not ended: most of them wait for readers before they retire.
+const UNDER_WAY_MAX: usize = 256;
+
 /// Tends the tables; a failing one stops no other.
 pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> {
     let started = Instant::now();
@@ -24,7 +27,7 @@ pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> 
     if tables.is_empty() && !args.json {
         return none_found(&work.root);
     }
-    let tender = Arc::new(work.tender(stop.token().clone()));
+    let tender = Arc::new(work.tender(stop.token().clone()).at_once(work.settings.tables_at_once));
     let all = tables.len() as u64;
     let mut summary = Summary::new(args.verbose);
     {
@@ -38,7 +41,7 @@ pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> 
             up.end(&name);
             report
         });
-        let mut reports = reports.buffer_unordered(work.settings.tables_at_once);
+        let mut reports = reports.buffer_unordered(UNDER_WAY_MAX);
         while let Some(report) = reports.next().await {
             summary.add(&report);
             if args.json {
