@@ -93,7 +93,7 @@ fn numbers_that_are_no_sizes_are_refused() {
 
 #[test]
 fn bytes_that_are_no_json_are_refused_and_the_next_request_is_answered() {
-    let deep = "{\"op\":".repeat(1 << 20);
+    let deep = format!("{{\"op\":\"draw\",\"facts\":{}", "[".repeat(1 << 20));
     for bytes in [&b""[..], b"\xff", b"{\"op\":\"describe\"", b"{\"op\":\"\xe2\x82\"}", deep.as_bytes()] {
         assert_eq!(raw(bytes)["error"]["kind"], "malformed");
         assert!(call(&json!({ "op": "describe" }))["ok"].is_object());
