@@ -12,7 +12,6 @@ import client  # first: it quiets the libraries
 import argparse
 import random
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -104,10 +103,8 @@ def verify(folder):
 
 def forget(folder):
     """Drops older versions: as long as one could be read, its SSTables have to stay."""
-    dataset = lance.dataset(client.path(folder, NAME))
-    before = len(dataset.versions())
-    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    print(f"{NAME}: {before - len(dataset.versions())} older versions forgotten, so their SSTables are free to go\n")
+    gone = client.forget(lance.dataset(client.path(folder, NAME)))
+    print(f"{NAME}: {gone} older versions forgotten, so their SSTables are free to go\n")
 
 
 def main():
