@@ -35,6 +35,12 @@ pub enum PluginError {
         /// The kind of trap.
         trap: String,
     },
+    /// It answered that it cannot plan from what it was given.
+    #[error("plugin refused the request: {why}")]
+    Refused {
+        /// The plugin's own words.
+        why: String,
+    },
     /// It answered, but not with what was asked for.
     #[error("plugin gave a bad answer: {why}")]
     BadOutput {
@@ -46,24 +52,13 @@ pub enum PluginError {
 impl PluginError {
     /// Sorts an error of a run. Whatever is neither a limit nor a trap is about the data the
     /// plugin handed over, and `otherwise` says what that means at this point.
-    pub(crate) fn of_run(
-        error: &wasmtime::Error,
-        limits: &Limits,
-        otherwise: impl FnOnce(String) -> Self,
-    ) -> Self {
+    pub(crate) fn of_run(error: &wasmtime::Error, limits: &Limits, otherwise: impl FnOnce(String) -> Self) -> Self {
         if let Some(refused) = error.downcast_ref::<MemoryRefused>() {
-            return Self::Memory {
-                asked: refused.asked,
-                limit: limits.memory_bytes,
-            };
+            return Self::Memory { asked: refused.asked, limit: limits.memory_bytes };
         }
         match error.downcast_ref::<Trap>() {
-            Some(Trap::Interrupt) => Self::Deadline {
-                limit_ms: limits.deadline_ms(),
-            },
-            Some(trap) => Self::Trap {
-                trap: trap.to_string(),
-            },
+            Some(Trap::Interrupt) => Self::Deadline { limit_ms: limits.deadline_ms() },
+            Some(trap) => Self::Trap { trap: trap.to_string() },
             None => otherwise(format!("{error:#}")),
         }
     }

@@ -19,12 +19,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            deadline: Duration::from_secs(2),
-            memory_bytes: 256 << 20,
-            answer_bytes: 64 << 20,
-            file_bytes: 16 << 20,
-        }
+        Self { deadline: Duration::from_secs(2), memory_bytes: 256 << 20, answer_bytes: 64 << 20, file_bytes: 16 << 20 }
     }
 }
 
@@ -53,18 +48,13 @@ const TABLE_ELEMENT_BYTES: u64 = 16;
 
 impl Meter {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self {
-            held: 0,
-            limit: limits.memory_bytes,
-        }
+        Self { held: 0, limit: limits.memory_bytes }
     }
 
     /// A refusal ends the call: a guest that is told "no" politely would only abort later, with
     /// its reason lost.
     fn grow(&mut self, current: usize, desired: usize, unit: u64) -> wasmtime::Result<bool> {
-        let more = (desired as u64)
-            .saturating_sub(current as u64)
-            .saturating_mul(unit);
+        let more = (desired as u64).saturating_sub(current as u64).saturating_mul(unit);
         let asked = self.held.saturating_add(more);
         if asked > self.limit {
             return Err(MemoryRefused { asked }.into());
@@ -75,21 +65,11 @@ impl Meter {
 }
 
 impl ResourceLimiter for Meter {
-    fn memory_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         self.grow(current, desired, 1)
     }
 
-    fn table_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         self.grow(current, desired, TABLE_ELEMENT_BYTES)
     }
 

@@ -2,6 +2,13 @@
 
 use std::{fs::File, io::Read, path::Path};
 
+use planner::{
+    check,
+    facts::TableFacts,
+    plan::{Plan, Trigger},
+    policy::Policy,
+};
+use serde::{Deserialize, Serialize};
 use wasmtime::{
     Config, Engine, Store,
     component::{Component, ComponentExportIndex, InstancePre, Linker, TypedFunc},
@@ -31,19 +38,13 @@ impl PluginPlanner {
     /// precompiled machine code are refused.
     pub fn load(path: &Path, limits: Limits) -> Result<Self, PluginError> {
         let plugin = path.display().to_string();
-        let bytes = read(path, limits.file_bytes).map_err(|why| PluginError::Load {
-            plugin: plugin.clone(),
-            why,
-        })?;
+        let bytes = read(path, limits.file_bytes).map_err(|why| PluginError::Load { plugin: plugin.clone(), why })?;
         Self::compile(&plugin, &bytes, limits)
     }
 
     /// Compiles and tries a plugin; `name` is only for the error message.
     pub fn compile(name: &str, bytes: &[u8], limits: Limits) -> Result<Self, PluginError> {
-        let refuse = |why: String| PluginError::Load {
-            plugin: name.into(),
-            why,
-        };
+        let refuse = |why: String| PluginError::Load { plugin: name.into(), why };
         if bytes.len() as u64 > limits.file_bytes {
             return Err(refuse(too_large(limits.file_bytes)));
         }
@@ -57,21 +58,12 @@ impl PluginPlanner {
             .ok_or_else(|| refuse(format!("it does not export `call` of `{DOOR}`")))?;
         // Nothing is linked in, so a plugin that imports anything is refused here by the name of
         // what it wants.
-        let plugin = Linker::new(&engine)
-            .instantiate_pre(&component)
-            .map_err(fail)?;
-        let ticker =
-            Ticker::start(&engine).map_err(|e| refuse(format!("no thread for it: {e}")))?;
+        let plugin = Linker::new(&engine).instantiate_pre(&component).map_err(fail)?;
+        let ticker = Ticker::start(&engine).map_err(|e| refuse(format!("no thread for it: {e}")))?;
 
-        let this = Self {
-            plugin,
-            call,
-            limits,
-            ticker,
-        };
+        let this = Self { plugin, call, limits, ticker };
         let running = this.ticker.call();
-        this.open()
-            .map_err(|e| PluginError::of_run(&e, &this.limits, refuse))?;
+        this.open().map_err(|e| PluginError::of_run(&e, &this.limits, refuse))?;
         drop(running);
         Ok(this)
     }
@@ -80,10 +72,39 @@ impl PluginPlanner {
     pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, PluginError> {
         let _running = self.ticker.call();
         let (mut store, door) = self.open().map_err(|e| self.fault(&e))?;
-        let (answer,) = door
-            .call(&mut store, (request,))
-            .map_err(|e| self.fault(&e))?;
+        let (answer,) = door.call(&mut store, (request,)).map_err(|e| self.fault(&e))?;
         Ok(answer)
+    }
+
+    /// Asks for a plan and checks it like a request by hand: a plugin proposes, it does not rule.
+    ///
+    /// # Errors
+    /// [`PluginError::Refused`] when the plugin finds fault with the facts or the policy,
+    /// [`PluginError::BadOutput`] when its answer is no plan, is not for these facts and this
+    /// time, or breaks an invariant of [`planner::check::plan`]; else how it failed to answer.
+    pub fn plan_table(
+        &self,
+        facts: &TableFacts,
+        policy: &Policy,
+        now_ms: u64,
+        trigger: Trigger,
+    ) -> Result<Plan, PluginError> {
+        let bad = |why: String| PluginError::BadOutput { why };
+        let request = PlanTable { op: "plan_table", facts, policy, now_ms, trigger };
+        let request = serde_json::to_vec(&request).map_err(|e| bad(e.to_string()))?;
+        let answer = self.call(&request)?;
+        let plan = match serde_json::from_slice(&answer).map_err(|e| bad(e.to_string()))? {
+            Answer::Ok(plan) => plan,
+            Answer::Error { message } => return Err(PluginError::Refused { why: message }),
+        };
+        if plan.at_ms != now_ms {
+            return Err(bad(format!("the plan is for {} ms, not {now_ms} ms", plan.at_ms)));
+        }
+        check::plan(&plan, facts, policy).map_err(|violations| {
+            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            bad(all.join("; "))
+        })?;
+        Ok(plan)
     }
 
     fn open<'a>(&self) -> wasmtime::Result<(Store<Meter>, Door<'a>)> {
@@ -99,6 +120,24 @@ impl PluginPlanner {
     fn fault(&self, error: &wasmtime::Error) -> PluginError {
         PluginError::of_run(error, &self.limits, |why| PluginError::BadOutput { why })
     }
+}
+
+/// A request as `planner::wire` documents it.
+#[derive(Serialize)]
+struct PlanTable<'a> {
+    op: &'static str,
+    facts: &'a TableFacts,
+    policy: &'a Policy,
+    now_ms: u64,
+    trigger: Trigger,
+}
+
+/// The answer to it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Ok(Plan),
+    Error { message: String },
 }
 
 fn config() -> Config {
@@ -119,11 +158,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     File::open(path)
         .and_then(|file| file.take(limit.saturating_add(1)).read_to_end(&mut bytes))
         .map_err(|e| e.to_string())?;
-    if bytes.len() as u64 > limit {
-        Err(too_large(limit))
-    } else {
-        Ok(bytes)
-    }
+    if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(bytes) }
 }
 
 fn too_large(limit: u64) -> String {

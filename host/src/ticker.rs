@@ -39,10 +39,7 @@ impl Shared {
         let mut state = self.lock();
         while !state.closed {
             if state.calls == 0 {
-                state = self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             drop(state);
@@ -56,23 +53,16 @@ impl Shared {
 impl Ticker {
     pub(crate) fn start(engine: &Engine) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let thread = std::thread::Builder::new()
-            .name("plugin-ticker".into())
-            .spawn({
-                let (shared, engine) = (Arc::clone(&shared), engine.clone());
-                move || shared.run(&engine)
-            })?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("plugin-ticker".into()).spawn({
+            let (shared, engine) = (Arc::clone(&shared), engine.clone());
+            move || shared.run(&engine)
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// Epochs that make up a deadline; one more, since the first one may be nearly over.
     pub(crate) fn epochs(deadline: Duration) -> u64 {
-        u64::try_from(deadline.as_millis() / TICK.as_millis())
-            .unwrap_or(u64::MAX)
-            .saturating_add(1)
+        u64::try_from(deadline.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     /// Ticks until the answer is dropped.

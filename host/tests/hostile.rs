@@ -2,65 +2,28 @@
 //!
 //! The guests are written by hand, so that each does one bad thing and nothing else.
 
+mod guests;
+
 use std::{io::Write, time::Duration};
 
+use guests::{ECHO, guest, guest_with};
 use host::{Limits, PluginError, PluginPlanner};
 
 /// Bytes of one WebAssembly page.
 const PAGE: u64 = 64 << 10;
 
-/// A component with the right door whose module has `$call` as given: it gets the request's
-/// address and length and returns the address of the answer's address and length.
-fn guest(call: &str) -> String {
-    guest_with("", call)
-}
-
-fn guest_with(module_items: &str, call: &str) -> String {
-    format!(
-        r#"(component
-          (core module $module
-            (memory (export "memory") 1)
-            {module_items}
-            (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
-            (func $call (export "call") (param $at i32) (param $length i32) (result i32) {call}))
-          (core instance $instance (instantiate $module))
-          (func $call (param "request" (list u8)) (result (list u8))
-            (canon lift (core func $instance "call")
-              (memory (core memory $instance "memory")) (realloc (core func $instance "realloc"))))
-          (instance $door (export "call" (func $call)))
-          (export "caretaker:planner/door@1.0.0" (instance $door)))"#
-    )
-}
-
-/// Answers with the request.
-const ECHO: &str = "(i32.store (i32.const 16) (local.get $at))
-                    (i32.store (i32.const 20) (local.get $length))
-                    (i32.const 16)";
-
 fn limits() -> Limits {
-    Limits {
-        deadline: Duration::from_millis(100),
-        memory_bytes: 4 * PAGE,
-        answer_bytes: 1000,
-        file_bytes: PAGE,
-    }
+    Limits { deadline: Duration::from_millis(100), memory_bytes: 4 * PAGE, answer_bytes: 1000, file_bytes: PAGE }
 }
 
 fn load(text: &str) -> Result<PluginPlanner, PluginError> {
-    PluginPlanner::compile(
-        "guest",
-        &wat::parse_str(text).expect("the guest's text"),
-        limits(),
-    )
+    PluginPlanner::compile("guest", &wat::parse_str(text).expect("the guest's text"), limits())
 }
 
 /// What a call of the plugin ends with, after which a good plugin still answers and the bad one
 /// fails in the same way again.
 fn failure(text: &str) -> PluginError {
-    let (bad, good) = (
-        load(text).expect("loads"),
-        load(&guest(ECHO)).expect("loads"),
-    );
+    let (bad, good) = (load(text).expect("loads"), load(&guest(ECHO)).expect("loads"));
     let failure = bad.call(b"hello").expect_err("the plugin misbehaves");
     assert_eq!(good.call(b"hello").as_deref(), Ok(&b"hello"[..]));
     assert_eq!(bad.call(b"hello"), Err(failure.clone()));
@@ -90,10 +53,7 @@ fn endless_loops_on_many_threads_do_not_delay_a_good_plugin_or_each_other() {
 #[test]
 fn a_memory_hog_is_stopped_at_its_limit() {
     let hog = guest("(loop $more (drop (memory.grow (i32.const 1))) (br $more)) unreachable");
-    let expected = PluginError::Memory {
-        asked: 5 * PAGE,
-        limit: 4 * PAGE,
-    };
+    let expected = PluginError::Memory { asked: 5 * PAGE, limit: 4 * PAGE };
     assert_eq!(failure(&hog), expected);
 }
 
@@ -105,89 +65,49 @@ fn memory_and_tables_count_together() {
          (drop (table.grow $table (ref.null func) (i32.const 10000)))
          unreachable",
     );
-    let expected = PluginError::Memory {
-        asked: 3 * PAGE + 160_000,
-        limit: 4 * PAGE,
-    };
+    let expected = PluginError::Memory { asked: 3 * PAGE + 160_000, limit: 4 * PAGE };
     assert_eq!(failure(&hog), expected);
 }
 
 #[test]
 fn a_module_that_starts_too_large_is_refused_when_it_is_loaded() {
-    let large = guest(ECHO).replace(
-        r#"(memory (export "memory") 1)"#,
-        r#"(memory (export "memory") 5)"#,
-    );
-    let expected = PluginError::Memory {
-        asked: 5 * PAGE,
-        limit: 4 * PAGE,
-    };
+    let large = guest(ECHO).replace(r#"(memory (export "memory") 1)"#, r#"(memory (export "memory") 5)"#);
+    let expected = PluginError::Memory { asked: 5 * PAGE, limit: 4 * PAGE };
     assert_eq!(load(&large).err(), Some(expected));
 }
 
 #[test]
 fn a_start_function_that_never_ends_is_refused_when_it_is_loaded() {
-    let stuck = guest_with(
-        "(func $stuck (loop $forever (br $forever))) (start $stuck)",
-        ECHO,
-    );
-    assert_eq!(
-        load(&stuck).err(),
-        Some(PluginError::Deadline { limit_ms: 100 })
-    );
+    let stuck = guest_with("(func $stuck (loop $forever (br $forever))) (start $stuck)", ECHO);
+    assert_eq!(load(&stuck).err(), Some(PluginError::Deadline { limit_ms: 100 }));
 }
 
 #[test]
 fn each_kind_of_crash_is_a_trap() {
     let crashes = [
-        (
-            "unreachable",
-            "wasm trap: wasm `unreachable` instruction executed",
-        ),
-        (
-            "(i32.div_u (i32.const 1) (i32.const 0))",
-            "wasm trap: integer divide by zero",
-        ),
-        (
-            "(i32.load (i32.const -8))",
-            "wasm trap: out of bounds memory access",
-        ),
-        (
-            "(call $call (local.get $at) (local.get $length))",
-            "wasm trap: call stack exhausted",
-        ),
+        ("unreachable", "wasm trap: wasm `unreachable` instruction executed"),
+        ("(i32.div_u (i32.const 1) (i32.const 0))", "wasm trap: integer divide by zero"),
+        ("(i32.load (i32.const -8))", "wasm trap: out of bounds memory access"),
+        ("(call $call (local.get $at) (local.get $length))", "wasm trap: call stack exhausted"),
     ];
     for (crash, expected) in crashes {
-        assert_eq!(
-            failure(&guest(crash)),
-            PluginError::Trap {
-                trap: expected.into()
-            }
-        );
+        assert_eq!(failure(&guest(crash)), PluginError::Trap { trap: expected.into() });
     }
 }
 
 #[test]
 fn an_answer_outside_of_the_plugins_memory_is_a_bad_answer() {
-    let wild = guest(
-        "(i32.store (i32.const 16) (i32.const -8)) (i32.store (i32.const 20) (i32.const 100)) (i32.const 16)",
-    );
+    let wild =
+        guest("(i32.store (i32.const 16) (i32.const -8)) (i32.store (i32.const 20) (i32.const 100)) (i32.const 16)");
     assert!(matches!(failure(&wild), PluginError::BadOutput { .. }));
 }
 
 #[test]
 fn an_answer_over_its_limit_is_a_bad_answer() {
-    let answer = |bytes| {
-        guest(&format!(
-            "(i32.store (i32.const 20) (i32.const {bytes})) (i32.const 16)"
-        ))
-    };
+    let answer = |bytes| guest(&format!("(i32.store (i32.const 20) (i32.const {bytes})) (i32.const 16)"));
     let plugin = load(&answer(1000)).expect("loads");
     assert_eq!(plugin.call(b"").map(|answer| answer.len()), Ok(1000));
-    assert!(matches!(
-        failure(&answer(1001)),
-        PluginError::BadOutput { .. }
-    ));
+    assert!(matches!(failure(&answer(1001)), PluginError::BadOutput { .. }));
 }
 
 #[test]
@@ -228,10 +148,7 @@ fn whatever_is_not_a_plugin_is_refused_with_the_reason() {
         (text.as_bytes(), "magic header not detected"),
         (&echo[..echo.len() / 2], "unexpected end"),
         (&core_module, "module with a component parser"),
-        (
-            &no_door,
-            "does not export `call` of `caretaker:planner/door@1.0.0`",
-        ),
+        (&no_door, "does not export `call` of `caretaker:planner/door@1.0.0`"),
         (&curious, "wasi:clocks/wall-clock"),
         (&other_type, "type mismatch"),
     ];
@@ -256,13 +173,7 @@ fn a_file_over_the_limit_is_refused_before_it_is_compiled_or_read_to_its_end() {
     };
     assert!(refusal(file.path()).contains("magic header not detected"));
     file.write_all(&[0]).expect("written");
-    assert_eq!(
-        refusal(file.path()),
-        "it is larger than the limit of 65536 bytes"
-    );
-    assert_eq!(
-        refusal("/dev/zero".as_ref()),
-        "it is larger than the limit of 65536 bytes"
-    );
+    assert_eq!(refusal(file.path()), "it is larger than the limit of 65536 bytes");
+    assert_eq!(refusal("/dev/zero".as_ref()), "it is larger than the limit of 65536 bytes");
     assert!(refusal("/no/such/plugin.wasm".as_ref()).contains("No such file"));
 }

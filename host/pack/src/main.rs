@@ -33,15 +33,13 @@ fn main() -> ExitCode {
 
 /// The module carries its WIT world in a custom section (wit-bindgen put it there).
 fn component(module: &Path, plugin: &Path) -> Result<(), Box<dyn Error>> {
-    let module =
-        fs::read(module).map_err(|e| format!("cannot read `{}`: {e}", module.display()))?;
+    let module = fs::read(module).map_err(|e| format!("cannot read `{}`: {e}", module.display()))?;
     let component = ComponentEncoder::default()
         .validate(true)
         .module(&module)
         .and_then(|mut encoder| encoder.encode())
         .map_err(|e| format!("not a module of a known world: {e:#}"))?;
-    fs::write(plugin, component)
-        .map_err(|e| format!("cannot write `{}`: {e}", plugin.display()).into())
+    fs::write(plugin, component).map_err(|e| format!("cannot write `{}`: {e}", plugin.display()).into())
 }
 
 /// The `web` target: an ES module that takes the address of its `.wasm` file.
@@ -54,11 +52,5 @@ fn browser(module: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
         .remove_name_section(true)
         .remove_producers_section(true)
         .generate(folder)
-        .map_err(|e| {
-            format!(
-                "cannot make a browser package of `{}`: {e:#}",
-                module.display()
-            )
-            .into()
-        })
+        .map_err(|e| format!("cannot make a browser package of `{}`: {e:#}", module.display()).into())
 }

@@ -1,0 +1,31 @@
+// The browser's planner against the recorded native answers (host/corpus).
+
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { before, test } from 'node:test';
+
+const GENERATED = new URL('../src/generated/', import.meta.url);
+const CORPUS = new URL('../../host/corpus/', import.meta.url);
+const REQUEST = '.request.json';
+
+let planner;
+
+before(async () => {
+  assert.ok(existsSync(new URL('planner.js', GENERATED)), 'there is no web/src/generated: run `make wasm` first');
+  planner = await import(new URL('planner.js', GENERATED));
+  planner.initSync({ module: readFileSync(new URL('planner_bg.wasm', GENERATED)) });
+});
+
+const names = readdirSync(CORPUS)
+  .filter((file) => file.endsWith(REQUEST))
+  .map((file) => file.slice(0, -REQUEST.length));
+
+test('the corpus is there', () => assert.ok(names.length >= 10));
+
+for (const name of names) {
+  test(`the browser's answer to ${name} is byte for byte the native one`, () => {
+    const request = readFileSync(new URL(name + REQUEST, CORPUS), 'utf8');
+    const recorded = readFileSync(new URL(`${name}.answer.json`, CORPUS));
+    assert.deepEqual(Buffer.from(planner.call(request)), recorded, 'if the planner changed since, run `make wasm`');
+  });
+}
