@@ -37,7 +37,7 @@ fn component(module: &Path, plugin: &Path) -> Result<(), Box<dyn Error>> {
     let component = ComponentEncoder::default()
         .validate(true)
         .module(&module)
-        .and_then(|mut encoder| encoder.encode())
+        .and_then(|encoder| encoder.encode())
         .map_err(|e| format!("not a module of a known world: {e:#}"))?;
     fs::write(plugin, component).map_err(|e| format!("cannot write `{}`: {e}", plugin.display()).into())
 }
