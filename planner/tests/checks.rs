@@ -279,8 +279,9 @@ fn a_plan_that_does_not_wait_for_grace_or_delay_is_an_alarm() {
     for facts in [young, unknown] {
         alarms(check::plan(&plan, &facts, &policy()), &[Rule::Grace]);
     }
-    let just_folded = changed(|t| t.shards[0].recorded_at_ms = Some(NOW_MS - 1));
-    alarms(check::plan(&plan, &just_folded, &policy()), &[Rule::Grace]);
+    let folded = |ago_ms| changed(|t| t.shards[0].recorded_at_ms = Some(NOW_MS - ago_ms));
+    alarms(check::plan(&plan, &folded(4_999), &policy()), &[Rule::Grace]);
+    alarms(check::plan(&plan, &folded(5_000), &policy()), &[]);
 }
 
 #[test]

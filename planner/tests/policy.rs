@@ -57,6 +57,9 @@ fn what_is_not_a_whole_number_is_refused() {
             assert!(refused.starts_with(&format!("`{}`: ", knob.key)), "{refused}");
         }
     }
+    for text in ["4 ", " 4", "4\n"] {
+        assert!(set("wal_compact_trigger_count", text).unwrap_err().contains("has a space too many"));
+    }
 }
 
 #[test]

@@ -146,6 +146,12 @@ proptest! {
         }
         let mut changed = other;
         for job in plan.jobs() {
+            let things = match job {
+                JobSpec::Fold { sstables, .. } | JobSpec::Retire { sstables, .. } => sstables.len(),
+                JobSpec::CatchUp { indexes, .. } => indexes.len(),
+                JobSpec::Collect { files, .. } => files.len(),
+            };
+            prop_assert!(things > 0, "a job on nothing: {job:?}");
             let _ = check::job(job, &changed);
             simulate::apply(&mut changed, job, now_ms);
         }
