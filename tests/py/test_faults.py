@@ -57,10 +57,9 @@ def test_a_missing_sstable_folder_stops_its_table_and_names_the_folder(caretaker
     lost = sstables(broken)[0]
     kept = root.parent / "kept"
     shutil.move(lost, kept)
-    version = lance.dataset(broken.path).version
     done = caretaker("run", root, exit=1, **EAGER)
     assert lost.name in done.stdout + done.stderr
-    assert lance.dataset(broken.path).version == version
+    assert lost.name in [name for shard in state.read(broken.path).shards.values() for name in paths(shard)]
     check.table(root, other.name, other.expected)
     shutil.move(kept, lost)
     caretaker("run", root, **EAGER)
@@ -140,11 +139,10 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(caretaker, small_disk):
     root = small_disk / "db"
     build = Build.of("indexed", root)
     ballast = small_disk / "ballast"
-    with ballast.open("wb") as file:
+    with ballast.open("wb", buffering=0) as file:
         try:
             while True:
                 file.write(bytes(4096))
-                file.flush()
         except OSError:
             pass
     version = lance.dataset(build.path).version

@@ -57,7 +57,7 @@ def s3(tmp_path_factory):
 
 
 def test_a_table_on_s3_is_folded_by_processes_that_cannot_lock(s3):
-    table = lancedb.connect(s3).create_table("items", [{"id": i, "v": "base"} for i in range(100)], schema=SCHEMA)
+    table = lancedb.connect(s3).create_table("items", pa.table({"id": range(100), "v": ["base"] * 100}, schema=SCHEMA))
     table.set_unenforced_primary_key(["id"])
     table.create_scalar_index("id", index_type="BTREE")
     table.set_lsm_write_spec(lancedb.LsmWriteSpec.unsharded())
