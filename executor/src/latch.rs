@@ -53,7 +53,7 @@ impl Latches {
             std::collections::hash_map::Entry::Occupied(held) => Err(busy(shard, &this_process(), *held.get())),
             std::collections::hash_map::Entry::Vacant(free) => {
                 free.insert(now_ms);
-                Ok(Latch { latches: self.clone(), key: key.clone(), file })
+                Ok(Latch { latches: self.clone(), key, file })
             }
         }
     }

@@ -81,6 +81,7 @@ impl From<Error> for JobEnd {
     fn from(error: Error) -> Self {
         match error {
             Error::Superseded(why) => Self::Superseded { why },
+            Error::Conflict(why) => Self::Superseded { why: format!("superseded, another commit came first: {why}") },
             Error::Busy(why) => Self::Busy { why },
             other => Self::Failed { kind: other.kind(), why: other.to_string() },
         }

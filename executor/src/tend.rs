@@ -1,6 +1,6 @@
 //! One table's care: read, plan, run what is due, until nothing is.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ const PASSES_MAX: usize = 2;
 const ROUNDS_MAX: u32 = 10_000;
 /// The longest wait for readers before SSTables are retired that a run sits out.
 const RETIRE_WAIT_MAX_MS: u64 = 60_000;
+/// Races one job may lose before it counts as failed.
+const RACES_MAX: u32 = 10;
 /// The unit in which passes share the byte budget.
 const BUDGET_UNIT: u64 = 1 << 20;
 
@@ -100,6 +102,10 @@ impl Tender {
         for shard in &mut facts.shards {
             shard.pass = self.latches.holder(&table, &shard.shard);
         }
+        planner::check::facts(&facts).map_err(|violations| {
+            let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            Error::Invalid(format!("`{}` is not as a table can be: {}", facts.table, why.join("; ")))
+        })?;
         let mut plan = plan_table(&facts, &self.policy, now_ms(), trigger);
         if let Some(only) = &self.only_shard {
             plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));
@@ -142,7 +148,7 @@ impl Tender {
         progress: &Arc<Progress>,
         report: &mut TableReport,
     ) -> Result<()> {
-        let mut tried: HashSet<String> = HashSet::new();
+        let mut tried = Tried::default();
         // Folders are walked last: most of what there is to collect comes from the rounds before.
         let mut walk = until == Until::Once && depth == Depth::Garbage;
         for round in 0..ROUNDS_MAX {
@@ -155,12 +161,8 @@ impl Tender {
             report.before.get_or_insert_with(|| snapshot.clone());
             report.after = Some(snapshot);
             report.held = fold_holds(&evaluation.plan);
-            let due: Vec<JobSpec> = evaluation
-                .plan
-                .jobs()
-                .filter(|job| tried.insert(fingerprint(job, &evaluation.facts)))
-                .cloned()
-                .collect();
+            let due: Vec<JobSpec> =
+                evaluation.plan.jobs().filter(|job| tried.may(job, &evaluation.facts)).cloned().collect();
             if due.is_empty() {
                 // The delay before SSTables leave the list is part of the work, not a reason to stop.
                 if let Some(wait) = until_retired(&evaluation.plan).filter(|_| until == Until::Quiet) {
@@ -177,7 +179,8 @@ impl Tender {
                 walk = true;
                 continue;
             }
-            for job in self.run(&evaluation.table, due, progress).await {
+            for mut job in self.run(&evaluation.table, due, progress).await {
+                tried.ended(&mut job, &evaluation.facts);
                 let (on, millis) = (job.on.join(" "), job.millis);
                 tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
                 report.jobs.push(job);
@@ -201,8 +204,12 @@ impl Tender {
         for job in first {
             reports.push(self.timed(&job, self.run_one(table, &job)).await);
         }
-        if !folds.is_empty() && !self.stop.is_cancelled() {
-            reports.extend(self.fold(table, folds, progress).await);
+        if !folds.is_empty() {
+            if !self.stop.is_cancelled() {
+                reports.extend(self.fold(table, folds, progress).await);
+            }
+            // What was planned from before the fold is planned again from after it.
+            return reports;
         }
         for job in last {
             if self.stop.is_cancelled() {
@@ -320,14 +327,40 @@ fn follow_up(trigger: Trigger) -> Trigger {
     }
 }
 
-/// Two jobs alike are the same work: one that changed nothing must not be tried for ever. A catch-up
-/// is named by the generations it is to reach.
-fn fingerprint(job: &JobSpec, facts: &TableFacts) -> String {
-    let reach: Vec<u64> = match job {
-        JobSpec::CatchUp { .. } => facts.shards.iter().map(|s| s.compacted_generation).collect(),
-        _ => Vec::new(),
-    };
-    format!("{job:?} {reach:?}")
+/// What one run has tried. Two jobs alike are the same work: one that changed nothing must not be
+/// tried for ever, one that lost a race is worth another look.
+#[derive(Default)]
+struct Tried(HashMap<String, u32>);
+
+impl Tried {
+    fn may(&self, job: &JobSpec, facts: &TableFacts) -> bool {
+        self.0.get(&fingerprint(&job.kind(), &on(job), facts)).is_none_or(|races| (1..RACES_MAX).contains(races))
+    }
+
+    /// Remembers a job's end. A race lost too often is a failure.
+    fn ended(&mut self, job: &mut JobReport, facts: &TableFacts) {
+        for on in std::iter::once(job.on.clone()).chain(job.on.iter().map(|on| vec![on.clone()])) {
+            let races = self.0.entry(fingerprint(&job.job, &on, facts)).or_insert(0);
+            if let JobEnd::Superseded { why } = &job.end {
+                *races += 1;
+                if *races == RACES_MAX {
+                    job.end =
+                        JobEnd::Failed { kind: "conflict", why: format!("lost {RACES_MAX} races in a row: {why}") };
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A job by what it works on and the progress it starts from.
+fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
+    let from: Vec<_> = facts
+        .shards
+        .iter()
+        .map(|s| (s.compacted_generation, s.sstables.len(), s.garbage.as_ref().map(Vec::len)))
+        .collect();
+    format!("{kind} {on:?} {from:?}")
 }
 
 fn on(job: &JobSpec) -> Vec<String> {

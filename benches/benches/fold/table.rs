@@ -69,11 +69,8 @@ fn batch(ids: Vec<i64>, payload: usize, random: &mut Lcg) -> RecordBatch {
         })
         .collect();
     let x: Vec<f64> = ids.iter().map(|_| random.next() as f64).collect();
-    let columns: Vec<arrow_array::ArrayRef> = vec![
-        Arc::new(Int64Array::from(ids)),
-        Arc::new(StringArray::from(text)),
-        Arc::new(Float64Array::from(x)),
-    ];
+    let columns: Vec<arrow_array::ArrayRef> =
+        vec![Arc::new(Int64Array::from(ids)), Arc::new(StringArray::from(text)), Arc::new(Float64Array::from(x))];
     RecordBatch::try_new(schema(), columns).unwrap()
 }
 
@@ -126,8 +123,7 @@ async fn write_winners(dataset: &Dataset, uri: &str, newest: &std::collections::
     let mut file = Vec::new();
     for (at, (_, path)) in listed(dataset).await.into_iter().enumerate() {
         let sstable = Dataset::open(&sstable_uri(uri, &path)).await.unwrap();
-        let scanned =
-            sstable.scan().project(&["id"]).unwrap().with_row_address().try_into_batch().await.unwrap();
+        let scanned = sstable.scan().project(&["id"]).unwrap().with_row_address().try_into_batch().await.unwrap();
         let ids = scanned.column(0).as_primitive::<arrow_array::types::Int64Type>();
         let addresses = scanned.column_by_name("_rowaddr").unwrap().as_primitive::<UInt64Type>();
         let winners: roaring::RoaringTreemap = ids

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures::TryStreamExt;
-use lance::dataset::mem_wal::util::parse_bit_reversed_filename;
+use lance::dataset::mem_wal::util::{manifest_filename, parse_bit_reversed_filename, wal_entry_filename};
 use lance_index::mem_wal::ShardManifest;
 use object_store::path::Path;
 use planner::facts::{GarbageFacts, GarbageKind};
@@ -25,6 +25,9 @@ struct Folder {
 /// One file of the WAL or a manifest: (position or version) -> what storage says of it.
 type Numbered = BTreeMap<u64, (String, Folder)>;
 
+/// The name a position or version is stored under.
+type Naming = fn(u64) -> String;
+
 /// Walks the shard's folder once.
 pub(super) async fn walk(table: &Table, newest: &ShardManifest) -> Result<Vec<GarbageFacts>> {
     let dir = table.shard_dir(&newest.shard_id);
@@ -36,14 +39,15 @@ pub(super) async fn walk(table: &Table, newest: &ShardManifest) -> Result<Vec<Ga
         let Some(below) = file.location.as_ref().strip_prefix(&prefix).map(str::to_string) else { continue };
         let Some((top, rest)) = below.split_once('/') else { continue };
         let modified_ms = u64::try_from(file.last_modified.timestamp_millis()).unwrap_or(0);
-        let numbered = match top {
-            "wal" => Some(&mut wal),
-            "manifest" => Some(&mut manifests),
+        let numbered: Option<(&mut Numbered, Naming)> = match top {
+            "wal" => Some((&mut wal, wal_entry_filename)),
+            "manifest" => Some((&mut manifests, manifest_filename)),
             _ => None,
         };
         match numbered {
-            Some(numbered) => {
-                if let Some(position) = parse_bit_reversed_filename(rest) {
+            Some((numbered, name)) => {
+                // A file being written bears its position too, with more behind it.
+                if let Some(position) = parse_bit_reversed_filename(rest).filter(|p| name(*p) == rest) {
                     numbered.insert(position, (below, Folder { bytes: file.size, modified_ms }));
                 }
             }

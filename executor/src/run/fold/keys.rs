@@ -296,7 +296,7 @@ impl KeySet {
             return Ok(Offer::Replaces(before));
         }
         let slot = self.len();
-        if slot == u32::MAX || (slot % 1024 == 0 && self.allocated() > self.bytes_max) {
+        if slot == u32::MAX || (slot.is_multiple_of(1024) && self.allocated() > self.bytes_max) {
             return Err(Full);
         }
         self.keys.push(key);

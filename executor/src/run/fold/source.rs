@@ -12,7 +12,7 @@ use lance::Dataset;
 use lance::dataset::mem_wal::{TOMBSTONE, arrow_schema_with_field_ids};
 use lance::dataset::scanner::Scanner;
 use lance_core::ROW_ADDR;
-use lance_core::datatypes::{BlobHandling, Schema, format_field_path_minimal};
+use lance_core::datatypes::{BlobHandling, format_field_path_minimal};
 use planner::job::SsTableId;
 use uuid::Uuid;
 
@@ -60,7 +60,7 @@ impl Source {
         let rows = dataset.count_rows(None).await.doing(|| format!("counting SSTable `{}`", id.path))?;
         let has_tombstones = dataset.schema().field(TOMBSTONE).is_some();
         let schema = without_tombstone(&arrow_schema_with_field_ids(dataset.schema()));
-        check_drift(table.dataset.schema(), &schema, &id.path)?;
+        check_drift(&table, &schema, &id.path)?;
         let bytes = stored_bytes(&table, &shard, &id, &dataset).await?;
         Ok(Self { id, bytes, dataset: Arc::new(dataset), schema, rows: rows as u64, has_tombstones })
     }
@@ -156,19 +156,29 @@ fn without_tombstone(schema: &ArrowSchema) -> SchemaRef {
     Arc::new(ArrowSchema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
+/// Config key by which a table's owner agrees that values of columns dropped since are left behind.
+const DROPPED_COLUMNS: &str = "caretaker.fold.dropped_columns";
+
 /// Refuses an SSTable whose columns the table can't hold as they are. Columns the table gained
 /// since are fine: they read as null. A column it lost, or one of another type, would drop values
 /// without a word.
-fn check_drift(table: &Schema, sstable: &ArrowSchema, path: &str) -> Result<()> {
+fn check_drift(table: &Table, sstable: &ArrowSchema, path: &str) -> Result<()> {
+    let schema = table.dataset.schema();
+    let manifest = table.dataset.manifest();
+    let agreed = manifest.config.get(DROPPED_COLUMNS).is_some_and(|v| v == "leave");
     for field in sstable.fields() {
         let known = match field_id(field) {
-            Some(id) => table.field_by_id(id).filter(|f| table.fields.iter().any(|top| top.id == f.id)),
-            None => table.field(field.name()),
+            Some(id) => schema.fields.iter().find(|top| top.id == id),
+            None => schema.field(field.name()),
         };
         let Some(known) = known else {
+            let dropped = field_id(field).is_some_and(|id| id <= manifest.max_field_id());
+            if dropped && agreed {
+                continue;
+            }
             return Err(Error::Invalid(format!(
-                "SSTable `{path}` holds column `{}`, which the table no longer has; nothing was folded: \
-                 add the column back, or flush before dropping one",
+                "SSTable `{path}` holds column `{}`, which the table does not have; nothing was folded: if it was dropped \
+                 on purpose, set `{DROPPED_COLUMNS}` to `leave` in the table's config",
                 field.name()
             )));
         };
