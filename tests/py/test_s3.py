@@ -12,6 +12,7 @@ import lance
 import lancedb
 import pyarrow as pa
 import pytest
+from lancedb.index import BTree
 
 from conftest import command, environment
 
@@ -59,7 +60,7 @@ def s3(tmp_path_factory):
 def test_a_table_on_s3_is_folded_by_processes_that_cannot_lock(s3):
     table = lancedb.connect(s3).create_table("items", pa.table({"id": range(100), "v": ["base"] * 100}, schema=SCHEMA))
     table.set_unenforced_primary_key(["id"])
-    table.create_scalar_index("id", index_type="BTREE")
+    table.create_index("id", config=BTree())
     table.set_lsm_write_spec(lancedb.LsmWriteSpec.unsharded())
     for n in range(4):
         rows = pa.table({"id": [n, 1000 + n], "v": [f"new {n}"] * 2}, schema=SCHEMA)
