@@ -1,4 +1,4 @@
-//! A function fits a screen, a file a sitting (DESIGN, style 9), in every room of the workspace.
+//! A function fits a screen, a file a sitting (CONTRIBUTING, Style), in every room of the workspace.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
