@@ -355,11 +355,11 @@ impl Tried {
 
 /// A job by what it works on and the progress it starts from.
 fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
-    let from: Vec<_> = facts
-        .shards
-        .iter()
-        .map(|s| (s.compacted_generation, s.sstables.len(), s.garbage.as_ref().map(Vec::len)))
-        .collect();
+    let shards = facts.shards.iter();
+    let from: Vec<_> = match kind {
+        "memwal_collect" => shards.map(|s| (s.manifest_version, s.garbage.as_ref().map_or(0, Vec::len))).collect(),
+        _ => shards.map(|s| (s.compacted_generation, s.sstables.len())).collect(),
+    };
     format!("{kind} {on:?} {from:?}")
 }
 
