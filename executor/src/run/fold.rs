@@ -153,7 +153,7 @@ impl<'a> Pass<'a> {
             .await?;
         // A quarter for keys, the rest for batches on their way through reader and writer.
         let limits =
-            ScanLimits { batch_bytes: (memory_bytes / 64).max(1 << 20), io_bytes: (memory_bytes / 8).max(8 << 20) };
+            ScanLimits { batch_bytes: (memory_bytes / 256).max(1 << 20), io_bytes: (memory_bytes / 16).max(8 << 20) };
         Ok(Self {
             table,
             sources,
