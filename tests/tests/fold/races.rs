@@ -59,6 +59,18 @@ where
     );
 }
 
+/// Lets a pass over `prefix` commit just before the one that is about to.
+async fn another_pass_goes_first(t: &Lsm, prefix: Prefix) {
+    let table = t.table().await;
+    before_commit(t, move || {
+        let (table, prefix) = (table.clone(), prefix.clone());
+        async move {
+            let progress = Arc::new(executor::run::Progress::default());
+            executor::run::fold::fold(&table, &[prefix], 64 << 20, &progress).await.unwrap();
+        }
+    });
+}
+
 #[tokio::test]
 async fn a_stalled_pass_that_wakes_up_late_changes_nothing() {
     let mut t = id_v(json!([])).await;
@@ -66,14 +78,7 @@ async fn a_stalled_pass_that_wakes_up_late_changes_nothing() {
     let stalled = t.prefix().await;
     t.sstable(json!([{"id": 1, "v": "new"}])).await;
     let both = t.prefix().await;
-    let table = t.table().await;
-    before_commit(&t, move || {
-        let (table, both) = (table.clone(), both.clone());
-        async move {
-            let progress = Arc::new(executor::run::Progress::default());
-            executor::run::fold::fold(&table, &[both], 64 << 20, &progress).await.unwrap();
-        }
-    });
+    another_pass_goes_first(&t, both).await;
     let error = t.fold_prefix(&stalled).await.unwrap_err();
     assert!(matches!(error, Error::Superseded(_)), "{error}");
     t.assert_rows(json!([{"id": 1, "v": "new"}])).await;
@@ -86,14 +91,7 @@ async fn a_stalled_pass_never_deletes_a_key_that_came_back() {
     let stalled = t.prefix().await;
     t.sstable(json!([{"id": 5, "v": "back"}])).await;
     let both = t.prefix().await;
-    let table = t.table().await;
-    before_commit(&t, move || {
-        let (table, both) = (table.clone(), both.clone());
-        async move {
-            let progress = Arc::new(executor::run::Progress::default());
-            executor::run::fold::fold(&table, &[both], 64 << 20, &progress).await.unwrap();
-        }
-    });
+    another_pass_goes_first(&t, both).await;
     assert!(matches!(t.fold_prefix(&stalled).await, Err(Error::Superseded(_))));
     t.assert_rows(json!([{"id": 5, "v": "back"}])).await;
 }
