@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each run gets its own copy of one table and its own process, so that peak memory is its own.
-//! `cargo bench -p caretaker-benches --bench fold [-- quick|memory]`
+//! `cargo bench -p caretaker-benches --bench fold [-- quick|memory]`. For a profiler: `-- make plain|large DIR` makes a table,
+//! `-- run a|b|c DIR/bench.lance` works on it (once: it is changed).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod table;
@@ -24,16 +25,22 @@ use lance_index::mem_wal::CompactedSsTable;
 
 use table::Shape;
 
+const PLAIN: Shape = Shape { base: 1_000_000, sstables: 32, rows: 20_000, payload: 64, btree: false };
+/// A prefix of 2 GiB.
+const LARGE: Shape = Shape { base: 100_000, sstables: 32, rows: 65_536, payload: 1_024, btree: false };
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         ["run", variant, uri] => child(variant, uri),
+        ["make", "plain", dir] => drop(table::make(Path::new(dir), PLAIN)),
+        ["make", "large", dir] => drop(table::make(Path::new(dir), LARGE)),
         ["memory"] => memory(),
         ["quick"] => compare(Shape { base: 100_000, sstables: 8, rows: 5_000, payload: 64, btree: false }, 1),
         _ => {
             for btree in [false, true] {
-                compare(Shape { base: 1_000_000, sstables: 32, rows: 20_000, payload: 64, btree }, 3);
+                compare(Shape { btree, ..PLAIN }, 3);
             }
         }
     }
@@ -157,9 +164,8 @@ fn compare(shape: Shape, runs: usize) {
 
 /// A prefix of 2 GiB under the default memory bound.
 fn memory() {
-    let shape = Shape { base: 100_000, sstables: 32, rows: 65_536, payload: 1_000, btree: false };
     let dir = tempfile::tempdir().unwrap();
-    let made = table::make(dir.path(), shape);
+    let made = table::make(dir.path(), LARGE);
     let (seconds, peak) = in_own_process("b", &made.uri);
     table::verify(&made.uri, made.rows_after);
     let bound = planner::policy::Policy::default().pass_memory_bytes;

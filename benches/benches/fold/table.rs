@@ -54,20 +54,21 @@ impl Lcg {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 16
     }
+
+    /// Text that no string compression makes much smaller, so that bytes of text are bytes on storage.
+    fn text(&mut self, bytes: usize) -> String {
+        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut bits = 0;
+        let letter = |at| {
+            bits = if at % 8 == 0 { self.next() } else { bits >> 6 };
+            char::from(LETTERS[(bits & 63) as usize])
+        };
+        (0..bytes).map(letter).collect()
+    }
 }
 
 fn batch(ids: Vec<i64>, payload: usize, random: &mut Lcg) -> RecordBatch {
-    let text: Vec<String> = ids
-        .iter()
-        .map(|_| {
-            let mut text = String::with_capacity(payload + 16);
-            while text.len() < payload {
-                text.push_str(&format!("{:016x}", random.next()));
-            }
-            text.truncate(payload);
-            text
-        })
-        .collect();
+    let text: Vec<String> = ids.iter().map(|_| random.text(payload)).collect();
     let x: Vec<f64> = ids.iter().map(|_| random.next() as f64).collect();
     let columns: Vec<arrow_array::ArrayRef> =
         vec![Arc::new(Int64Array::from(ids)), Arc::new(StringArray::from(text)), Arc::new(Float64Array::from(x))];

@@ -11,6 +11,7 @@
 //! wrote again. The transaction made here is the one `merge_insert` makes (`Operation::Update`
 //! with a key filter), so every conflict rule of Lance applies to it.
 
+mod ahead;
 mod columns;
 mod commit;
 mod keys;

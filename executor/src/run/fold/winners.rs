@@ -9,6 +9,7 @@ use lance_table::format::key_existence::{
 };
 use roaring::RoaringTreemap;
 
+use super::ahead::ahead;
 use super::keys::{Encoder, Full, KeySet, Offer};
 use super::source::{ScanLimits, Source, addresses};
 use crate::error::{Error, Result};
@@ -40,12 +41,19 @@ pub(super) async fn find(
     filter: &mut Filter,
 ) -> Result<Vec<RoaringTreemap>, Stop> {
     let mut winners = vec![RoaringTreemap::new(); sources.len()];
-    for (index, (source, winners)) in sources.iter().zip(&mut winners).enumerate().rev() {
-        let since = set.begin(index);
-        let mut batches = source.scan_keys(key, limits)?;
-        while let Some(batch) = batches.next().await {
-            offer(&batch?, encoder, set, since, winners, filter)?;
-        }
+    let scans = sources.iter().enumerate().rev().map(|(index, source)| {
+        let scan = source.scan_keys(key, limits)?;
+        Ok(scan.map_ok(move |batch| (index, batch)).boxed())
+    });
+    let mut batches = ahead(scans.collect::<Result<Vec<_>>>()?);
+    let mut current = None;
+    while let Some((index, batch)) = batches.try_next().await? {
+        let since = match current {
+            Some((at, since)) if at == index => since,
+            _ => set.begin(index),
+        };
+        current = Some((index, since));
+        offer(&batch, encoder, set, since, &mut winners[index], filter)?;
     }
     Ok(winners)
 }
@@ -148,7 +156,7 @@ pub(super) async fn probe(
     }
     limits.apply(&mut scanner, 64);
     scanner.fragment_readahead(4);
-    let mut batches = scanner.try_into_stream().await?.map_err(Error::from);
+    let mut batches = ahead([scanner.try_into_stream().await?.map_err(Error::from).boxed()]);
     while let Some(batch) = batches.try_next().await? {
         let keys = encoder.encode(&batch)?;
         let addresses = addresses(&batch)?;

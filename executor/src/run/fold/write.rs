@@ -15,6 +15,7 @@ use lance_table::format::{Fragment, RowIdMeta};
 use lance_table::rowids::{RowIdSequence, rechunk_sequences, write_row_ids};
 use roaring::RoaringTreemap;
 
+use super::ahead::ahead;
 use super::columns::Columns;
 use super::source::{ScanLimits, Source, addresses};
 use crate::error::{Doing, Error, Result};
@@ -65,29 +66,24 @@ impl Rows<'_> {
     /// The picked rows in the table's own columns, by source, then by address.
     fn stream(&self, picked: &[RoaringTreemap]) -> Result<SendableRecordBatchStream> {
         let columns = Arc::new(Columns::new(self.dataset.schema(), self.key));
-        let parts: Vec<_> = self
+        let scans: Vec<_> = self
             .sources
             .iter()
             .zip(picked)
             .filter(|(_, picked)| !picked.is_empty())
             .map(|(source, picked)| {
                 let picked = (picked.len() < source.rows).then(|| picked.clone());
-                (source.scan_rows(self.limits), source.schema.clone(), picked)
-            })
-            .collect();
-        let (progress, plain) = (self.progress.clone(), columns.plain.clone());
-        let stream = futures::stream::iter(parts)
-            .flat_map(move |(batches, from, picked)| {
-                let (columns, progress) = (columns.clone(), progress.clone());
-                batches.map(move |batch| {
+                let (columns, progress, from) = (columns.clone(), self.progress.clone(), source.schema.clone());
+                let rows = source.scan_rows(self.limits).map(move |batch| {
                     let batch = pick(batch?, picked.as_ref())?;
                     progress.rows(batch.num_rows() as u64);
                     columns.of_table(&batch, &from)
-                })
+                });
+                rows.try_filter(|batch| std::future::ready(batch.num_rows() > 0)).boxed()
             })
-            .try_filter(|batch| std::future::ready(batch.num_rows() > 0))
-            .map_err(|e: Error| DataFusionError::External(Box::new(e)));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(plain, stream)))
+            .collect();
+        let stream = ahead(scans).map_err(|e| DataFusionError::External(Box::new(e)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(columns.plain.clone(), stream)))
     }
 }
 
