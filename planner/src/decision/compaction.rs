@@ -36,7 +36,8 @@ fn reasons(found: &Rewrites, target: &Target, many: usize, policy: &Policy) -> V
         false => vec![small, deleted],
     };
     if target.rows < policy.target_rows || target.unmeasured > 0 {
-        let reason = Reason::new(Measure::TargetRows, target.rows, policy.target_rows);
+        let rows = target.is_measured().then_some(target.rows);
+        let reason = Reason::new(Measure::TargetRows, rows, policy.target_rows);
         reasons.push(match target.unmeasured {
             0 => reason,
             unmeasured => reason.of(format!("bytes of {unmeasured} of {many} unmeasured")),

@@ -25,7 +25,7 @@ pub(crate) fn line(facts: &mut TableFacts, line: &str, now_ms: u64) {
             indexes: rest.strip_prefix(&["on"]).unwrap_or_default().iter().map(|n| (*n).into()).collect(),
         }),
         ["failed", kind, times, "times,", "last", span, "ago"] => {
-            facts.failed.push(FailedFacts { kind: (*kind).into(), times: number(times), last_at_ms: ago(span) })
+            facts.failed.push(FailedFacts { kind: (*kind).into(), times: number(times), last_at_ms: ago(span) });
         }
         ["config", key, "=", value @ ..] => {
             facts.overrides.insert((*key).into(), value.join(" "));
