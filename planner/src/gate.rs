@@ -1,5 +1,6 @@
 //! What keeps due work from running, in one list.
 
+use crate::decision::compaction::can_defer;
 use crate::facts::{FailedFacts, RunningFacts, ShardFacts, ShardStatus, TableFacts};
 use crate::job::JobSpec;
 use crate::plan::{Case, Decision, Hold, Outcome, Reason, TableCase};
@@ -43,9 +44,30 @@ pub(crate) fn table(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5
             paused.clone().or_else(|| running(case.table, job)).or_else(failing)
         });
     }
+    defer_beside_index_work(case, outcomes);
     let inline = inline_compaction(case.table, outcomes);
     for (_, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision == Decision::Index) {
         hold_jobs(outcome, |_| inline.clone());
+    }
+}
+
+/// A rewrite that no index covers defers nothing by itself. But beside an index job it must: the two
+/// would fail each other's commit, and index work would wait for as long as small fragments come.
+fn defer_beside_index_work(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
+    let due = |(decision, outcome): &(Decision, Outcome)| {
+        *decision == Decision::Index && matches!(outcome, Outcome::Due { .. })
+    };
+    let open = case.table.running.iter().any(|open| open.kind.starts_with("reindex_"));
+    if !can_defer(case.table, case.policy) || !(open || outcomes.iter().any(due)) {
+        return;
+    }
+    for (_, outcome) in outcomes.iter_mut() {
+        let Outcome::Due { jobs, .. } = outcome else { continue };
+        for job in jobs {
+            if let JobSpec::Compact { deferred, .. } = job {
+                *deferred = true;
+            }
+        }
     }
 }
 

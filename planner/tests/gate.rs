@@ -2,7 +2,9 @@
 //! whether the compaction can defer its remap.
 #![allow(clippy::unwrap_used)]
 
+use planner::facts::FailedFacts;
 use planner::facts::{CleanupFacts, FragmentFacts, IndexFacts, RemapFacts, RunningFacts, ShardFacts, TableFacts};
+use planner::job::JobSpec;
 use planner::plan::{Decision, Hold, Outcome, Plan, Trigger, plan_table};
 use planner::policy::{CleanupPolicy, Policy};
 
@@ -112,4 +114,60 @@ fn pln_07_what_is_launched_in_which_order() {
     assert_eq!(launched([true, true, true, true, false], false), [WalCatchup, Compaction, Cleanup]);
     assert_eq!(launched([true; 5], true), [WalCatchup, Index, Compaction, Cleanup, Remap]);
     assert_eq!(launched([false, true, false, false, false], false), [Index]);
+}
+
+#[test]
+fn rmp_07_beside_index_work_even_an_uncovered_rewrite_is_deferred() {
+    let deferred = |facts: &TableFacts| {
+        let plan = plan_table(facts, &policy(), 9, Trigger::Tick);
+        let compact = plan.jobs().find_map(|job| match job {
+            JobSpec::Compact { deferred, .. } => Some(*deferred),
+            _ => None,
+        });
+        compact.unwrap()
+    };
+    let uncovered = |index_due| {
+        let mut facts = table([false, index_due, true, false, false], true);
+        facts.fragments.iter_mut().flatten().for_each(|fragment| fragment.coverage = 0);
+        facts
+    };
+    assert!(!deferred(&uncovered(false)), "RMP-06: deferral would bring nothing");
+    assert!(deferred(&uncovered(true)));
+    let building = TableFacts { running: vec![open("reindex_btree")], ..uncovered(false) };
+    assert!(deferred(&building));
+    let stable = TableFacts { stable_row_ids: true, ..uncovered(true) };
+    assert!(!deferred(&stable));
+}
+
+#[test]
+fn shards_do_not_change_what_is_decided_of_the_base() {
+    let facts = table([false, true, true, true, true], true);
+    let alone = TableFacts { shards: vec![], ..facts.clone() };
+    let mut busy = facts;
+    let pass = planner::facts::PassFacts { since_ms: 1, holder: "job-1".into() };
+    busy.shards[0].pass = Some(pass);
+    let verdicts = |facts| plan_table(facts, &policy(), 9, Trigger::Tick).verdicts.into_iter().take(5);
+    assert!(verdicts(&busy).eq(verdicts(&alone)));
+}
+
+/// CMP-12, CMP-19: a compaction that always fails is tried 4 times in 10 minutes, then once a sweep.
+#[test]
+fn cmp_19_failures_are_spaced_out_and_cleanup_may_go_on() {
+    let mut facts = table([false, false, true, true, false], true);
+    let (mut tries, mut cleanups) = (Vec::new(), 0);
+    for secs in (0..3600).step_by(5) {
+        let now_ms = secs * 1000;
+        let plan = plan_table(&facts, &policy(), now_ms, Trigger::Tick);
+        for job in plan.jobs() {
+            if job.kind() == "cleanup" {
+                cleanups += 1;
+                continue;
+            }
+            tries.push(secs);
+            let times = tries.len() as u64;
+            facts.failed = vec![FailedFacts { kind: job.kind(), times, last_at_ms: now_ms }];
+        }
+    }
+    assert_eq!(tries, [0, 60, 180, 420, 900, 1500, 2100, 2700, 3300]);
+    assert_eq!(cleanups, 720, "nothing held it: here it never runs");
 }

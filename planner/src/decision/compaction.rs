@@ -79,6 +79,7 @@ fn job(table: &TableFacts, all: &[FragmentFacts], found: &Rewrites, target: &Tar
     }
     JobSpec::Compact {
         tasks: tasks.iter().map(|task| task.iter().map(|f| f.id).collect()).collect(),
+        // Where no index covers what is rewritten there is nothing to defer (but see the gate).
         deferred: can_defer(table, policy) && tasks.iter().any(|task| task[0].coverage != 0),
         read_version: table.version,
         target_rows: target.rows,
@@ -93,7 +94,7 @@ pub(crate) fn left_of(bytes: u64, fragment: &FragmentFacts) -> u64 {
 }
 
 /// Whether Lance allows a compaction of this table to leave remapping for later, and the policy
-/// wants it. Where no index covers what is rewritten there is nothing to defer.
+/// wants it.
 pub(crate) fn can_defer(table: &TableFacts, policy: &Policy) -> bool {
     let indexes = &table.indexes;
     policy.compaction.defer_remap > 0
