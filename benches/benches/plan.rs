@@ -15,7 +15,12 @@ const NOW_MS: u64 = 1_800_000_000_000;
 /// A table half of whose shards are due, with every index a little behind.
 fn table(shards: u64, sstables: u64, indexes: u64) -> TableFacts {
     let indexes: Vec<IndexFacts> = (0..indexes)
-        .map(|n| IndexFacts { name: format!("column_{n}_idx"), kind: "btree".into(), unindexed_rows: Some(n), ..IndexFacts::default() })
+        .map(|n| IndexFacts {
+            name: format!("column_{n}_idx"),
+            kind: "btree".into(),
+            unindexed_rows: Some(n),
+            ..IndexFacts::default()
+        })
         .collect();
     let shard = |n: u64| ShardFacts {
         shard: format!("{n:08x}-0000-5000-8000-000000000000"),
