@@ -5,6 +5,7 @@
 
 mod facts;
 mod job;
+mod maintenance;
 mod plan;
 mod result;
 
@@ -51,6 +52,14 @@ pub enum Rule {
     Grace,
     /// A plan catches up only indexes that are behind: a converged table stays as it is.
     NotBehind,
+    /// Facts: a fragment has at most as many deleted rows as rows.
+    Deleted,
+    /// A rewrite takes neighbours below one set of index segments.
+    Neighbours,
+    /// A rewrite leaves fewer fragments or fewer deleted rows: anything else would be planned again.
+    NoProgress,
+    /// An index job or a remap finds its work done. Stale.
+    Done,
     /// Nothing is planned twice.
     Twice,
     /// Results: the folded generation, the versions of base and shard never go down.
@@ -62,7 +71,7 @@ pub enum Rule {
 impl Rule {
     /// Whether the job may have been right when it was planned: the table has moved on since.
     pub fn is_stale(self) -> bool {
-        matches!(self, Self::Missing | Self::Folded)
+        matches!(self, Self::Missing | Self::Folded | Self::Done)
     }
 }
 

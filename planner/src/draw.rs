@@ -10,6 +10,7 @@
 //! One column a generation: `=` covered, `#` an SSTable, `.` nothing. Long ranges share columns,
 //! so that no line reaches [`WIDTH`] columns.
 
+mod base;
 mod facts;
 mod plan;
 mod unit;

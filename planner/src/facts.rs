@@ -2,9 +2,12 @@
 //!
 //! What was not measured is `None`, never zero: an unknown size must not look like a small one.
 
+mod base;
+
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
+pub use self::base::{CleanupFacts, CleanupSuccess, FailedFacts, FragmentFacts, RemapFacts, RunningFacts};
 use crate::job::{GarbageId, SsTableId};
 
 /// One flushed SSTable that the shard manifest lists.
@@ -122,7 +125,7 @@ pub struct PassFacts {
 }
 
 /// One index of a table. Lance's own system indexes are not listed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IndexFacts {
     /// Name, unique in the table.
@@ -132,6 +135,19 @@ pub struct IndexFacts {
     /// Rows of the base that no segment of the index covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unindexed_rows: Option<u64>,
+    /// When the oldest of those rows was written, milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unindexed_since_ms: Option<u64>,
+    /// Segments it consists of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<u64>,
+    /// A compaction withdrew entries of it (zonemap, bloom filter, rtree, fm): due at once.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub withdrawn: bool,
+    /// Its reader doesn't translate through the fragment reuse index (fm): while it exists, a
+    /// compaction of the table can't defer its remap.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub inline_only: bool,
 }
 
 /// One table.
@@ -154,9 +170,40 @@ pub struct TableFacts {
     /// Shards, in any order. Empty: the table takes no LSM writes.
     #[serde(default)]
     pub shards: Vec<ShardFacts>,
-    /// `caretaker.paused` in the table's config: nothing but catch-up runs (SPEC section 7).
+    /// Nothing but catch-up runs (SPEC section 7). `caretaker.paused = true` in the table's config
+    /// says the same.
     #[serde(default)]
     pub paused: bool,
+    /// Fragments of the base, by ascending id: neighbours here may be rewritten together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<Vec<FragmentFacts>>,
+    /// The table has stable row ids, so a compaction can't defer its remap.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub stable_row_ids: bool,
+    /// Versions that are retained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<u64>,
+    /// The history of its cleanups. `None`: not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleanup: Option<CleanupFacts>,
+    /// What deferred compactions left behind. `None`: not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remap: Option<RemapFacts>,
+    /// Its open jobs, in any order. A pass of a shard is in [`ShardFacts::pass`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running: Vec<RunningFacts>,
+    /// Kinds of jobs that keep failing, in any order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedFacts>,
+    /// The keys `caretaker.*`, `lance.compaction.*` and `lance.auto_cleanup.*` of the table's config,
+    /// as they stand there; [`crate::policy::Policy::for_table`] reads them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overrides: BTreeMap<String, String>,
+}
+
+/// A sum that is known when every part is.
+pub(crate) fn total(parts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    parts.into_iter().try_fold(0u64, |sum, part| Some(sum.saturating_add(part?)))
 }
 
 impl SsTableFacts {
@@ -196,7 +243,31 @@ impl ShardFacts {
     }
 }
 
+impl IndexFacts {
+    /// Whether entries of it can wait for their remap.
+    pub fn can_defer(&self) -> bool {
+        !self.inline_only && self.kind != "fm"
+    }
+}
+
 impl TableFacts {
+    /// Whether the table is paused, by either way to say so.
+    pub fn is_paused(&self) -> bool {
+        self.paused || self.overrides.get("caretaker.paused").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// Whether the table wants no cleanup (R4.1), by either way to say so.
+    pub fn opted_out_of_cleanup(&self) -> bool {
+        let key = self.overrides.get("caretaker.cleanup.enabled");
+        self.cleanup.as_ref().is_some_and(|c| c.opted_out) || key.is_some_and(|v| v.eq_ignore_ascii_case("false"))
+    }
+
+    /// Rows of the base: counted, or else those of its fragments, where all is measured.
+    pub fn live_rows(&self) -> Option<u64> {
+        let of_fragments = || total(self.fragments.as_ref()?.iter().map(|f| Some(f.rows.saturating_sub(f.deleted?))));
+        self.rows.or_else(of_fragments)
+    }
+
     /// The index that covers least of a shard, and how far it does: of equals the first by name.
     /// `None`: the table has no index. The table's `indexes` are the truth: an entry of `caught_up`
     /// for any other name is ignored, and an index without an entry covers nothing (R2.10).

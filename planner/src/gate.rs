@@ -1,7 +1,9 @@
 //! What keeps due work from running, in one list.
 
-use crate::facts::{ShardFacts, ShardStatus, TableFacts};
-use crate::plan::{Case, Decision, Hold, Outcome};
+use crate::decision::compaction::can_defer;
+use crate::facts::{FailedFacts, RunningFacts, ShardFacts, ShardStatus, TableFacts};
+use crate::job::JobSpec;
+use crate::plan::{Case, Decision, Hold, Outcome, Reason, TableCase};
 
 /// Turns a due verdict into a held one where something else goes first.
 pub(crate) fn pass(decision: Decision, case: &Case<'_>, outcome: Outcome) -> Outcome {
@@ -26,8 +28,104 @@ pub(crate) fn lasting(decision: Decision, table: &TableFacts, shard: &ShardFacts
     let holds = [
         (shard.status == ShardStatus::Sealed, Hold::Sealed),
         (shard.detached, Hold::Detached),
-        (table.paused, Hold::Paused),
+        (table.is_paused(), Hold::Paused),
         (decision == Decision::Fold && table.primary_key.is_empty(), Hold::NoPrimaryKey),
     ];
     holds.into_iter().find_map(|(holds, hold)| holds.then_some(hold))
+}
+
+/// The rules between the table's decisions. Catch-up passes them all, and cleanup waits for none of
+/// the others.
+pub(crate) fn table(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
+    for (decision, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision != Decision::WalCatchup) {
+        let paused = case.table.is_paused().then_some(Hold::Paused);
+        hold_jobs(outcome, |job| {
+            let failing = || failing(case, job).filter(|_| *decision != Decision::Cleanup);
+            paused.clone().or_else(|| running(case.table, job)).or_else(failing)
+        });
+    }
+    defer_beside_index_work(case, outcomes);
+    let inline = inline_compaction(case.table, outcomes);
+    for (_, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision == Decision::Index) {
+        hold_jobs(outcome, |_| inline.clone());
+    }
+}
+
+/// A rewrite that no index covers defers nothing by itself. But beside an index job it must: the two
+/// would fail each other's commit, and index work would wait for as long as small fragments come.
+fn defer_beside_index_work(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
+    let due = |(decision, outcome): &(Decision, Outcome)| {
+        *decision == Decision::Index && matches!(outcome, Outcome::Due { .. })
+    };
+    let open = case.table.running.iter().any(|open| open.kind.starts_with("reindex_"));
+    if !can_defer(case.table, case.policy) || !(open || outcomes.iter().any(due)) {
+        return;
+    }
+    for (_, outcome) in outcomes.iter_mut() {
+        let Outcome::Due { jobs, .. } = outcome else { continue };
+        for job in jobs {
+            if let JobSpec::Compact { deferred, .. } = job {
+                *deferred = true;
+            }
+        }
+    }
+}
+
+/// Takes the jobs out that something holds. A verdict of which nothing is left is held.
+fn hold_jobs(outcome: &mut Outcome, hold: impl Fn(&JobSpec) -> Option<Hold>) {
+    let Outcome::Due { jobs, reasons } = outcome else { return };
+    let mut first = None;
+    let mut names = alloc::vec::Vec::new();
+    jobs.retain(|job| {
+        let held = hold(job);
+        if let (Some(_), JobSpec::Index { indexes, .. }) = (&held, job) {
+            names.extend(indexes.iter().cloned());
+        }
+        let free = held.is_none();
+        first = first.take().or(held);
+        free
+    });
+    let Some(hold) = first else { return };
+    if jobs.is_empty() {
+        *outcome = Outcome::Held { hold, reasons: core::mem::take(reasons) };
+    } else {
+        reasons.retain(|reason: &Reason| !reason.subject.as_ref().is_some_and(|name| names.contains(name)));
+    }
+}
+
+/// An open job that does the same (nothing is planned twice). One compaction a table at a time: two
+/// that defer would fail each other's commit, and two that don't would race for the indexes.
+fn running(table: &TableFacts, job: &JobSpec) -> Option<Hold> {
+    let kind = job.kind();
+    let same = |open: &&RunningFacts| match job {
+        JobSpec::Index { indexes, .. } if !open.indexes.is_empty() => {
+            open.kind == kind && open.indexes.iter().any(|name| indexes.contains(name))
+        }
+        _ => open.kind == kind,
+    };
+    let open = table.running.iter().filter(same).min()?;
+    Some(Hold::Running { kind, holder: open.holder.clone(), since_ms: open.since_ms })
+}
+
+/// A job that keeps failing waits longer each time, and stops none of the others. Cleanup has a rule
+/// of its own (R4.4).
+fn failing(case: &TableCase<'_>, job: &JobSpec) -> Option<Hold> {
+    let kind = job.kind();
+    let of_kind = case.table.failed.iter().filter(|failed| failed.kind == kind);
+    let FailedFacts { times, last_at_ms, .. } = of_kind.max_by_key(|failed| (failed.last_at_ms, failed.times))?;
+    let until_ms = last_at_ms.saturating_add(case.policy.agent.backoff_after(*times));
+    (case.now_ms < until_ms).then_some(Hold::Failing { kind, times: *times, until_ms })
+}
+
+/// A compaction that remaps in its own commit, running or about to: what an index job builds beside
+/// it would point to rows that have moved.
+fn inline_compaction(table: &TableFacts, outcomes: &[(Decision, Outcome); 5]) -> Option<Hold> {
+    let runs = table.running.iter().filter(|open| open.kind == "compact" && !open.deferred).min();
+    if let Some(open) = runs {
+        return Some(Hold::Compaction { holder: Some(open.holder.clone()), since_ms: Some(open.since_ms) });
+    }
+    let inline = |job: &JobSpec| matches!(job, JobSpec::Compact { deferred: false, .. });
+    let due = |outcome: &Outcome| matches!(outcome, Outcome::Due { jobs, .. } if jobs.iter().any(inline));
+    let any = outcomes.iter().any(|(_, outcome)| due(outcome));
+    any.then_some(Hold::Compaction { holder: None, since_ms: None })
 }

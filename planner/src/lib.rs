@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod agent;
 pub mod check;
 mod decision;
 pub mod draw;

@@ -1,3 +1,4 @@
-//! Which SSTables one pass takes. A strategy is a file here.
+//! What one job takes. A strategy is a file here.
 
 pub(crate) mod prefix;
+pub(crate) mod rewrite;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{ShardFacts, TableFacts};
 use crate::job::JobSpec;
-use crate::policy::Policy;
+use crate::policy::{Policy, Refused, TablePolicy};
 use crate::{decision, gate, staleness};
 
 /// Why the plan is asked for.
@@ -30,26 +30,37 @@ pub(crate) struct Case<'a> {
     pub(crate) trigger: Trigger,
 }
 
-/// Every verdict for a table: the table's decisions, then each shard's in shard order.
+/// What one table decision looks at.
+pub(crate) struct TableCase<'a> {
+    pub(crate) table: &'a TableFacts,
+    /// [`TableFacts::live_rows`], counted once.
+    pub(crate) rows: Option<u64>,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now_ms: u64,
+}
+
+/// Every verdict for a table: the table's decisions (R3.4), then each shard's in shard order. The
+/// table's own overrides of the policy are followed.
 ///
 /// Total: any facts give a plan, also facts that [`crate::check::facts`] would refuse.
 pub fn plan_table(facts: &TableFacts, policy: &Policy, now_ms: u64, trigger: Trigger) -> Plan {
-    let mut verdicts = Vec::with_capacity(1 + facts.shards.len() * decision::SHARD.len());
-    verdicts.push(Verdict {
-        decision: Decision::WalCatchup,
-        shard: None,
-        outcome: decision::wal_catchup::decide(facts),
-    });
+    let TablePolicy { policy, complaints } = policy.for_table(&facts.overrides);
+    let case = TableCase { table: facts, rows: facts.live_rows(), policy: &policy, now_ms };
+    let mut outcomes = decision::TABLE.map(|(decision, decide)| (decision, decide(&case)));
+    gate::table(&case, &mut outcomes);
+    let of_table = |(decision, outcome)| Verdict { decision, shard: None, outcome };
+    let mut verdicts: Vec<Verdict> = outcomes.into_iter().map(of_table).collect();
     let mut shards: Vec<&ShardFacts> = facts.shards.iter().collect();
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
     let mut staleness_bound_ms = Some(0);
     for shard in shards {
-        let planned = plan_shard(facts, shard, policy, now_ms, trigger);
-        let bound = planned.first().and_then(|fold| staleness::bound_ms(facts, shard, fold, policy));
+        let planned = shard_verdicts(&Case { table: facts, shard, policy: &policy, now_ms, trigger });
+        let bound = planned.first().and_then(|fold| staleness::bound_ms(facts, shard, fold, &policy));
         staleness_bound_ms = staleness_bound_ms.zip(bound).map(|(a, b)| a.max(b));
         verdicts.extend(planned);
     }
-    Plan { table: facts.table.clone(), version: facts.version, at_ms: now_ms, verdicts, staleness_bound_ms }
+    let (table, version) = (facts.table.clone(), facts.version);
+    Plan { table, version, at_ms: now_ms, verdicts, staleness_bound_ms, complaints }
 }
 
 /// A shard's verdicts: fold, retire, collect. `shard` belongs to `facts`.
@@ -60,13 +71,17 @@ pub fn plan_shard(
     now_ms: u64,
     trigger: Trigger,
 ) -> Vec<Verdict> {
-    let case = Case { table: facts, shard, policy, now_ms, trigger };
+    let policy = policy.for_table(&facts.overrides).policy;
+    shard_verdicts(&Case { table: facts, shard, policy: &policy, now_ms, trigger })
+}
+
+fn shard_verdicts(case: &Case<'_>) -> Vec<Verdict> {
     decision::SHARD
         .iter()
         .map(|(decision, decide)| Verdict {
             decision: *decision,
-            shard: Some(shard.shard.clone()),
-            outcome: gate::pass(*decision, &case, decide(&case)),
+            shard: Some(case.shard.shard.clone()),
+            outcome: gate::pass(*decision, case, decide(case)),
         })
         .collect()
 }
@@ -77,6 +92,14 @@ pub fn plan_shard(
 pub enum Decision {
     /// Extend indexes over folded rows (R2.11; first of R3.4).
     WalCatchup,
+    /// Bring indexes up to date (second of R3.4).
+    Index,
+    /// Rewrite small fragments and deleted rows (third).
+    Compaction,
+    /// Remove old versions (fourth; section 4).
+    Cleanup,
+    /// Remap what deferred compactions left (fifth).
+    Remap,
     /// Fold a prefix of SSTables into the base (section 2).
     Fold,
     /// Take folded SSTables off the list (R2.10).
@@ -111,6 +134,38 @@ pub enum Measure {
     Files,
     /// Indexes that do not cover every folded generation.
     IndexesBehind,
+    /// An index whose entries a compaction withdrew.
+    Withdrawn,
+    /// Rows that no segment of an index covers.
+    UnindexedRows,
+    /// Age of the oldest of them, milliseconds.
+    UnindexedAgeMs,
+    /// Segments of an index.
+    Segments,
+    /// Small fragments that worthwhile rewrites remove.
+    SmallFragments,
+    /// Share of deleted rows of the worst fragment, thousandths, rounded up.
+    DeletedPermille,
+    /// Rows a fragment should have, by the measured bytes per row, against Lance's own target.
+    TargetRows,
+    /// Fragments that are no rewrite's gain: what came out would be a candidate again at once.
+    VetoedFragments,
+    /// Fragments that may not be rewritten.
+    ExcludedFragments,
+    /// A table's version before its first cleanup (R4.3).
+    InitialVersion,
+    /// Versions since the start of the last successful cleanup (R4.2).
+    VersionsSince,
+    /// Time since the end of the last successful cleanup, milliseconds (R4.2).
+    CleanupAgeMs,
+    /// The version that the last successful cleanup recorded, against one more than the current one (R4.2).
+    RecordedVersion,
+    /// Time since the last failed cleanup, milliseconds (R4.4).
+    FailureAgeMs,
+    /// Rewrites that were recorded and not remapped.
+    Rewrites,
+    /// Age of the oldest of them, milliseconds.
+    RewriteAgeMs,
 }
 
 /// One comparison behind a verdict: what was seen, against what (R3.5).
@@ -157,6 +212,38 @@ pub enum Hold {
     Paused,
     /// The table has SSTables but no primary key to fold by.
     NoPrimaryKey,
+    /// The same work is open already.
+    Running {
+        /// The open job's type.
+        kind: String,
+        /// Who holds it.
+        holder: String,
+        /// Since when, milliseconds since the epoch.
+        since_ms: u64,
+    },
+    /// A compaction that can't defer its remap is due in this evaluation, or runs (second of R3.4).
+    Compaction {
+        /// Who holds the one that runs; `None`: it is due in this evaluation.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holder: Option<String>,
+        /// Since when it runs, milliseconds since the epoch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since_ms: Option<u64>,
+    },
+    /// Catch-up extends the index in this evaluation.
+    CatchUp {
+        /// The index.
+        index: String,
+    },
+    /// Jobs of this kind keep failing, and the next try waits.
+    Failing {
+        /// The job's type.
+        kind: String,
+        /// How many failed in a row.
+        times: u64,
+        /// When the next may try, milliseconds since the epoch.
+        until_ms: u64,
+    },
 }
 
 /// A decision's answer. The first reason of a due verdict is the one that made it due.
@@ -187,7 +274,7 @@ pub enum Outcome {
     },
     /// Switched off.
     Disabled {
-        /// The knob that does it, by its settings-file key.
+        /// The knob that does it, by its settings-file key, or the key of the table's config.
         knob: String,
     },
 }
@@ -220,6 +307,9 @@ pub struct Plan {
     /// Bound on the staleness of a base-only reader, milliseconds (R2.14). `None`: unbounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness_bound_ms: Option<u64>,
+    /// Keys of the table's config that could not be followed, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub complaints: Vec<Refused>,
 }
 
 impl Plan {

@@ -3,14 +3,20 @@
 //! [`KNOBS`] is the one list behind the environment names, the flags, the settings file, the
 //! generated reference and the browser's form: a knob is added in one place.
 
+mod knobs;
 mod lint;
+mod overrides;
+mod parts;
 mod text;
 
 use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
+pub use self::knobs::KNOBS;
 pub use self::lint::Lint;
+pub use self::overrides::TablePolicy;
+pub use self::parts::{AgentPolicy, CleanupPolicy, CompactionPolicy, IndexPolicy, RemapPolicy};
 use crate::facts::GarbageKind;
 use crate::time::{DAY_MS, HOUR_MS, SECOND_MS};
 
@@ -46,6 +52,16 @@ pub struct Policy {
     pub grace_ms: u64,
     /// Most files one collection deletes (R2.15).
     pub collect_files_max: u64,
+    /// When indexes are brought up to date.
+    pub index: IndexPolicy,
+    /// When fragments are rewritten.
+    pub compaction: CompactionPolicy,
+    /// When old versions go.
+    pub cleanup: CleanupPolicy,
+    /// When deferred remaps are caught up.
+    pub remap: RemapPolicy,
+    /// How tables take turns.
+    pub agent: AgentPolicy,
 }
 
 impl Default for Policy {
@@ -62,6 +78,11 @@ impl Default for Policy {
             retire_delay_ms: 5 * SECOND_MS,
             grace_ms: 24 * HOUR_MS,
             collect_files_max: 10_000,
+            index: IndexPolicy::default(),
+            compaction: CompactionPolicy::default(),
+            cleanup: CleanupPolicy::default(),
+            remap: RemapPolicy::default(),
+            agent: AgentPolicy::default(),
         }
     }
 }
@@ -116,118 +137,6 @@ pub struct Refused {
     /// What is wrong and what would be right.
     pub why: String,
 }
-
-const YEAR_SECS: u64 = 365 * 24 * 3600;
-
-macro_rules! knob {
-    ($key:literal, $unit:ident, $min:expr, $max:expr, $zero:expr, $field:ident, $help:literal) => {
-        Knob {
-            key: $key,
-            unit: Unit::$unit,
-            min: $min,
-            max: $max,
-            zero: $zero,
-            help: $help,
-            get: |p| p.$field,
-            field: |p| &mut p.$field,
-        }
-    };
-}
-
-/// Every knob, in the order the reference lists them.
-pub const KNOBS: &[Knob] = &[
-    knob!(
-        "wal_compaction_interval_secs",
-        Seconds,
-        0,
-        YEAR_SECS,
-        Some("the walk is off; a pass can still be forced"),
-        tick_ms,
-        "How often each shard's manifest is read and its triggers are checked (R2.1)."
-    ),
-    knob!(
-        "wal_compact_trigger_count",
-        Count,
-        1,
-        1_000_000,
-        None,
-        trigger_count,
-        "Un-folded SSTables of a shard that make a fold due (R2.2)."
-    ),
-    knob!(
-        "wal_compact_trigger_bytes",
-        Bytes,
-        1,
-        1 << 50,
-        None,
-        trigger_bytes,
-        "Bytes of un-folded SSTables of a shard that make a fold due (R2.2)."
-    ),
-    knob!(
-        "wal_max_data_age_secs",
-        Seconds,
-        1,
-        10 * YEAR_SECS,
-        None,
-        age_ms_max,
-        "Age of the oldest un-folded SSTable that makes a fold due, whatever the count (R2.2)."
-    ),
-    knob!(
-        "wal_compact_prefix_max",
-        Count,
-        1,
-        100_000,
-        None,
-        prefix_max,
-        "Most SSTables in one pass, oldest first (R2.7)."
-    ),
-    knob!(
-        "compact_pass_target_bytes",
-        Bytes,
-        1,
-        1 << 50,
-        None,
-        pass_bytes,
-        "Most bytes in one pass; the oldest SSTable is taken whatever its size (R2.7)."
-    ),
-    knob!("wal_compact_concurrency", Count, 1, 10_000, None, concurrency, "Passes at once (R2.6)."),
-    knob!(
-        "compact_pass_memory_bytes",
-        Bytes,
-        64 * MIB,
-        1 << 40,
-        None,
-        pass_memory_bytes,
-        "Memory one pass may use, whatever the size of its prefix."
-    ),
-    knob!(
-        "retire_delay_secs",
-        Seconds,
-        0,
-        24 * 3600,
-        Some("SSTables leave the list as soon as every index covers them"),
-        retire_delay_ms,
-        "How long a folded SSTable stays listed for readers that hold the version before the fold (R2.13)."
-    ),
-    knob!(
-        "collect_grace_secs",
-        Seconds,
-        0,
-        YEAR_SECS,
-        Some("files go as soon as nothing lists or needs them; only safe while nothing reads or writes the table"),
-        grace_ms,
-        "How long files that nothing lists are kept before they are deleted (R2.15)."
-    ),
-    knob!(
-        "collect_files_max",
-        Count,
-        1,
-        1_000_000,
-        None,
-        collect_files_max,
-        "Most files one collection deletes; the next one goes on (R2.15)."
-    ),
-];
 
 impl Knob {
     /// The knob of a settings-file key.

@@ -1,9 +1,12 @@
 //! A model of what each job does to the facts, for the preview and the tests.
 
+mod base;
+
 use alloc::vec::Vec;
 
+use crate::facts::{CleanupSuccess, RemapFacts};
 use crate::facts::{GarbageFacts, GarbageKind, ShardFacts, TableFacts};
-use crate::job::{JobSpec, SsTableId};
+use crate::job::{IndexOp, JobSpec, SsTableId};
 
 /// What `facts` look like after `job` has run at `now_ms`, at once and without trouble.
 ///
@@ -12,6 +15,7 @@ pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
     match job {
         JobSpec::Fold { shard, sstables, .. } => {
             commit(facts, now_ms);
+            base::fold(facts, shard, sstables, now_ms);
             let highest = sstables.iter().map(|s| s.generation).max().unwrap_or(0);
             for shard in named(facts, shard) {
                 shard.compacted_generation = shard.compacted_generation.max(highest);
@@ -22,6 +26,7 @@ pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
         }
         JobSpec::CatchUp { indexes, .. } => {
             commit(facts, now_ms);
+            base::index(facts, indexes, IndexOp::Append);
             for shard in &mut facts.shards {
                 let done = indexes.iter().map(|name| (name.clone(), shard.compacted_generation));
                 shard.caught_up.extend(done);
@@ -32,7 +37,26 @@ pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
                 garbage.retain(|file| !files.contains(&file.id()));
             }
         }
+        JobSpec::Index { indexes, op, .. } => {
+            facts.version = facts.version.saturating_add(1);
+            base::index(facts, indexes, *op);
+        }
+        JobSpec::Compact { tasks, deferred, target_rows, .. } => {
+            facts.version = facts.version.saturating_add(1);
+            base::compact(facts, tasks, *deferred, *target_rows, now_ms);
+        }
+        JobSpec::Cleanup { read_version, .. } => {
+            // Files go, and no version comes.
+            let (start_version, recorded_version) = (*read_version, facts.version);
+            let success = CleanupSuccess { start_version, finished_at_ms: now_ms, recorded_version };
+            facts.cleanup.get_or_insert_default().last_success = Some(success);
+        }
+        JobSpec::Remap { .. } => {
+            facts.version = facts.version.saturating_add(1);
+            facts.remap = Some(RemapFacts::default());
+        }
     }
+    facts.failed.retain(|failed| failed.kind != job.kind());
 }
 
 /// A new version of the base, which records progress of the MemWAL.

@@ -21,8 +21,9 @@ use alloc::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::decision::{SHARD, TABLE};
 use crate::facts::TableFacts;
-use crate::plan::{Decision, Plan, Trigger, plan_table};
+use crate::plan::{Plan, Trigger, plan_table};
 use crate::policy::{KNOBS, Knob, Policy};
 use crate::{check, draw};
 
@@ -135,7 +136,7 @@ fn describe() -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "ops": ["describe", "policy", "plan_table", "check", "draw"],
-        "decisions": [Decision::WalCatchup, Decision::Fold, Decision::Retire, Decision::Collect],
+        "decisions": TABLE.map(|(decision, _)| decision).into_iter().chain(SHARD.map(|(decision, _)| decision)).collect::<Vec<_>>(),
         "triggers": [Trigger::Tick, Trigger::Relief, Trigger::Forced],
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
         "policy": defaults,

@@ -36,7 +36,7 @@ fn table() -> TableFacts {
         table: "t".into(),
         version: 7,
         primary_key: vec!["id".into()],
-        indexes: vec![IndexFacts { name: "idx".into(), kind: "btree".into(), unindexed_rows: None }],
+        indexes: vec![IndexFacts { name: "idx".into(), kind: "btree".into(), ..IndexFacts::default() }],
         shards: vec![shard],
         ..TableFacts::default()
     }

@@ -20,6 +20,26 @@ fn defaults_are_the_documented_ones() {
         ("wal_compact_concurrency", 32),
         ("compact_pass_memory_bytes", 512 * MIB),
         ("collect_grace_secs", 24 * 3600),
+        ("index_unindexed_rows_min", 100_000),
+        ("index_unindexed_permille", 100),
+        ("index_unindexed_age_secs", 24 * 3600),
+        ("index_segments_max", 8),
+        ("compaction_small_fragments_min", 4),
+        ("compaction_target_bytes", 512 * MIB),
+        ("compaction_target_rows", 1_048_576),
+        ("compaction_deleted_permille", 100),
+        ("compaction_defer_remap", 1),
+        ("cleanup_min_version_age_secs", 0),
+        ("cleanup_version_interval", 20),
+        ("cleanup_interval_secs", 24 * 3600),
+        ("cleanup_initial_version", 20),
+        ("cleanup_retry_delay_secs", 60),
+        ("cleanup_unverified_age_secs", 7 * 24 * 3600),
+        ("remap_rewrites_min", 8),
+        ("remap_age_secs", 3600),
+        ("agent_sweep_interval_secs", 600),
+        ("agent_budget", 64),
+        ("agent_backoff_secs", 60),
     ];
     for (key, value) in documented {
         assert_eq!(Knob::named(key).unwrap().value(&Policy::default()), value, "{key}");
@@ -185,6 +205,8 @@ fn values_that_are_legal_but_odd_are_remarked_on() {
         (vec![("wal_compact_trigger_count", "33")], "wal_compact_trigger_count"),
         (vec![("compact_pass_target_bytes", "1MiB")], "wal_compact_trigger_bytes"),
         (vec![("collect_grace_secs", "0")], "collect_grace_secs"),
+        (vec![("cleanup_min_version_age_secs", "59m")], "cleanup_min_version_age_secs"),
+        (vec![("agent_tick_secs", "601")], "agent_sweep_interval_secs"),
     ] {
         let lints = Policy::from_pairs(pairs).unwrap().lint();
         assert_eq!(lints.iter().map(|lint| lint.key.as_str()).collect::<Vec<_>>(), [key]);

@@ -6,8 +6,8 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use planner::facts::{SsTableFacts, TableFacts};
-use planner::job::JobSpec;
+use planner::facts::{FragmentFacts, SsTableFacts, TableFacts};
+use planner::job::{IndexOp, JobSpec};
 use planner::plan::{Outcome, Plan, Trigger, plan_table};
 use planner::policy::{KNOBS, Policy};
 use planner::{check, draw, simulate, wire};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use world::{NOW_MS, facts, number, policy, trigger, wild, wild_policy};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: std::env::var("CASES").map_or(256, |n| n.parse().unwrap()), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn generated_facts_can_be_true(facts in facts()) {
@@ -46,6 +46,14 @@ proptest! {
                 flushed_at_ms: Some(NOW_MS),
             };
             more.shards[at].sstables.push(sstable);
+        }
+        if let Some(fragments) = &mut more.fragments {
+            let id = fragments.last().map_or(0, |last| last.id + 1);
+            fragments.push(FragmentFacts { id, rows: bytes.unwrap_or(0), deleted: Some(0), ..FragmentFacts::default() });
+        }
+        for index in &mut more.indexes {
+            index.unindexed_rows = index.unindexed_rows.map(|rows| rows + wait);
+            index.segments = index.segments.map(|segments| segments + wait);
         }
         let after = wanted(&plan_table(&more, &policy, NOW_MS + wait, trigger));
         prop_assert!(after.is_superset(&before), "{before:?} became {after:?}");
@@ -89,7 +97,14 @@ proptest! {
                     sstables.iter().map(|s| format!("{shard} {}", s.path)).collect()
                 }
                 JobSpec::Collect { files, .. } => files.iter().map(|f| format!("{shard} {}", f.path)).collect(),
-                JobSpec::CatchUp { indexes, .. } => indexes.clone(),
+                JobSpec::CatchUp { indexes, .. } => indexes.iter().map(|i| format!("catch-up {i}")).collect(),
+                JobSpec::Index { indexes, op, .. } => {
+                    // An append is what a catch-up does.
+                    let both = ["index", "catch-up"].into_iter().take(if *op == IndexOp::Append { 2 } else { 1 });
+                    both.flat_map(|what| indexes.iter().map(move |i| format!("{what} {i}"))).collect()
+                }
+                JobSpec::Compact { tasks, .. } => tasks.iter().flatten().map(|id| format!("fragment {id}")).collect(),
+                JobSpec::Cleanup { .. } | JobSpec::Remap { .. } => vec![job.kind()],
             };
             for what in touched {
                 prop_assert!(seen.insert(what.clone()), "{what} twice");
@@ -122,6 +137,7 @@ proptest! {
             if plan.jobs().next().is_none() {
                 break;
             }
+            prop_assert_eq!(check::plan(&plan, &facts, &policy), Ok(()));
             for job in plan.jobs() {
                 prop_assert_eq!(check::job(job, &facts), Ok(()));
                 let before = facts.clone();
@@ -148,7 +164,10 @@ proptest! {
         for job in plan.jobs() {
             let things = match job {
                 JobSpec::Fold { sstables, .. } | JobSpec::Retire { sstables, .. } => sstables.len(),
-                JobSpec::CatchUp { indexes, .. } => indexes.len(),
+                JobSpec::CatchUp { indexes, .. } | JobSpec::Index { indexes, .. } => indexes.len(),
+                JobSpec::Compact { tasks, .. } => tasks.iter().map(Vec::len).min().unwrap_or(0),
+                // A remap without an index trims.
+                JobSpec::Cleanup { .. } | JobSpec::Remap { .. } => 1,
                 JobSpec::Collect { files, .. } => files.len(),
             };
             prop_assert!(things > 0, "a job on nothing: {job:?}");
@@ -222,14 +241,19 @@ fn shuffled() -> impl Strategy<Value = (TableFacts, TableFacts)> {
         let files = facts.shards.iter().map(|s| Just(s.garbage.clone().unwrap_or_default()).prop_shuffle());
         let files: Vec<_> = files.collect();
         let indexes = Just(facts.indexes.clone()).prop_shuffle();
+        let jobs = (Just(facts.running.clone()).prop_shuffle(), Just(facts.failed.clone()).prop_shuffle());
         let order = Just((0..facts.shards.len()).collect::<Vec<_>>()).prop_shuffle();
-        (Just(facts), lists, files, indexes, order).prop_map(|(facts, lists, files, indexes, order)| {
+        (Just(facts), lists, files, indexes, jobs, order).prop_map(|(facts, lists, files, indexes, jobs, order)| {
             let mut other = facts.clone();
             for ((shard, sstables), files) in other.shards.iter_mut().zip(lists).zip(files) {
                 shard.sstables = sstables;
                 shard.garbage = shard.garbage.as_ref().map(|_| files);
             }
             other.indexes = indexes;
+            (other.running, other.failed) = jobs;
+            if let Some(remap) = &mut other.remap {
+                remap.indexes.reverse();
+            }
             other.shards = order.into_iter().map(|at| other.shards[at].clone()).collect();
             (facts, other)
         })

@@ -45,9 +45,9 @@ fn describe_names_every_operation_and_knob() {
 #[test]
 fn a_plan_needs_facts_and_a_time_the_rest_has_defaults() {
     let plan = &call(&json!({ "op": "plan_table", "facts": facts(), "now_ms": 1 }))["ok"];
-    assert_eq!(plan["verdicts"][1]["outcome"], "due");
+    assert_eq!(plan["verdicts"][5]["outcome"], "due");
     // Four times 3 GiB is over 1 GiB, in 32 bits too; and one of them is all that a pass may take.
-    let job = &plan["verdicts"][1]["jobs"][0];
+    let job = &plan["verdicts"][5]["jobs"][0];
     assert_eq!(
         job,
         &json!({
@@ -55,7 +55,7 @@ fn a_plan_needs_facts_and_a_time_the_rest_has_defaults() {
         })
     );
     let partial = json!({ "op": "plan_table", "facts": facts(), "now_ms": 1, "policy": { "trigger_count": 5, "trigger_bytes": 12884901888u64 } });
-    assert_eq!(call(&partial)["ok"]["verdicts"][1]["reasons"][0]["measure"], "ss_table_bytes");
+    assert_eq!(call(&partial)["ok"]["verdicts"][5]["reasons"][0]["measure"], "ss_table_bytes");
     refused(&json!({ "op": "plan_table", "facts": facts() }), "invalid", "missing field `now_ms`");
     refused(&json!({ "op": "plan_table", "now_ms": 1 }), "invalid", "missing field `facts`");
 }
@@ -68,7 +68,7 @@ fn an_unknown_key_is_refused_by_its_name_wherever_it_stands() {
         refused(&request, "invalid", "no_such_key");
     }
     let plan = call(&json!({ "op": "plan_table", "facts": facts(), "now_ms": 1 }))["ok"].clone();
-    for path in ["/plan", "/plan/verdicts/0", "/plan/verdicts/1/jobs/0", "/plan/verdicts/1/reasons/0"] {
+    for path in ["/plan", "/plan/verdicts/0", "/plan/verdicts/5/jobs/0", "/plan/verdicts/5/reasons/0"] {
         let mut request = json!({ "op": "draw", "plan": plan });
         request.pointer_mut(path).unwrap()["no_such_key"] = json!(1);
         refused(&request, "invalid", "no_such_key");
@@ -88,7 +88,7 @@ fn numbers_that_are_no_sizes_are_refused() {
     }
     let largest = json!({ "op": "plan_table", "facts": facts(), "now_ms": u64::MAX }).to_string();
     let answer = raw(largest.replace("3221225472", "18446744073709551615").as_bytes());
-    assert_eq!(answer["ok"]["verdicts"][1]["outcome"], "due");
+    assert_eq!(answer["ok"]["verdicts"][5]["outcome"], "due");
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn a_plan_is_checked_against_its_facts() {
     let check =
         |plan: &Value| call(&json!({ "op": "check", "facts": facts(), "plan": plan }))["ok"]["violations"].clone();
     assert_eq!(check(&plan), json!([]));
-    plan["verdicts"][1]["jobs"][0]["sstables"][0]["generation"] = json!(2);
-    plan["verdicts"][1]["jobs"][0]["sstables"][0]["path"] = json!("g2");
+    plan["verdicts"][5]["jobs"][0]["sstables"][0]["generation"] = json!(2);
+    plan["verdicts"][5]["jobs"][0]["sstables"][0]["path"] = json!("g2");
     assert_eq!(check(&plan)[0]["rule"], "prefix");
 }
 

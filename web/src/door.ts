@@ -38,12 +38,20 @@ export type Job =
   | { job: 'fold'; shard: string; sstables: { generation: number }[]; bytes?: number }
   | { job: 'retire'; shard: string; sstables: { generation: number }[] }
   | { job: 'catch_up'; kind: string; indexes: string[] }
-  | { job: 'collect'; shard: string; files: unknown[]; bytes: number };
+  | { job: 'collect'; shard: string; files: unknown[]; bytes: number }
+  | { job: 'index'; kind: string; indexes: string[]; op: 'append' | 'merge' | 'reindex' }
+  | { job: 'compact'; tasks: number[][]; deferred: boolean; predicted: { fragments: number; bytes?: number } }
+  | { job: 'cleanup'; min_age_ms: number }
+  | { job: 'remap'; indexes: string[] };
 
 export type Hold =
   | { by: 'pass'; holder: string; since_ms: number }
   | { by: 'index'; index: string }
   | { by: 'retained'; version: string }
+  | { by: 'running'; kind: string; holder: string; since_ms: number }
+  | { by: 'compaction'; holder?: string; since_ms?: number }
+  | { by: 'catch_up'; index: string }
+  | { by: 'failing'; kind: string; times: number; until_ms: number }
   | { by: 'sealed' | 'detached' | 'paused' | 'no_primary_key' };
 
 export type Verdict = { decision: string; shard?: string } & (
@@ -60,6 +68,8 @@ export interface Plan {
   verdicts: Verdict[];
   /** Absent: unbounded. */
   staleness_bound_ms?: number;
+  /** What the table's own config says that can't be followed. */
+  complaints?: { key: string; why: string }[];
 }
 
 export interface Drawing {

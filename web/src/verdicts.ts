@@ -6,6 +6,10 @@ import { bytes, count, duration, moment } from './units';
 
 const DECISIONS: Record<string, string> = {
   wal_catchup: 'Index catch-up',
+  index: 'Index',
+  compaction: 'Compaction',
+  cleanup: 'Cleanup',
+  remap: 'Remap',
   fold: 'Fold',
   retire: 'Retire',
   collect: 'Collect',
@@ -34,6 +38,22 @@ const MEASURES: Record<string, Measure> = {
   retained_generation: { name: 'needs all above generation', show: count, named: true },
   files: { name: 'Files', show: count },
   indexes_behind: { name: 'Indexes behind', show: count },
+  withdrawn: { name: 'has entries withdrawn', show: count, named: true },
+  unindexed_rows: { name: 'unindexed rows', show: count, bar: true, named: true },
+  unindexed_age_ms: { name: 'has rows unindexed for', show: duration, bar: true, named: true },
+  segments: { name: 'segments', show: count, bar: true, named: true },
+  small_fragments: { name: 'Small fragments', show: count, bar: true },
+  deleted_permille: { name: 'Deleted rows of the worst fragment', show: percent, bar: true },
+  target_rows: { name: 'Row target', show: count },
+  vetoed_fragments: { name: 'Would be candidates again at once', show: count },
+  excluded_fragments: { name: 'Excluded fragments', show: count },
+  initial_version: { name: 'Version', show: count, bar: true },
+  versions_since: { name: 'Versions since the last cleanup', show: count, bar: true },
+  cleanup_age_ms: { name: 'Time since the last cleanup', show: duration, bar: true },
+  recorded_version: { name: 'Version of the last cleanup', show: count },
+  failure_age_ms: { name: 'Time since the last failure', show: duration, bar: true },
+  rewrites: { name: 'Rewrites to remap', show: count, bar: true },
+  rewrite_age_ms: { name: 'Age of the oldest rewrite', show: duration, bar: true },
 };
 
 /** `go` is called with the time at which a verdict would become due, when someone asks for it. */
@@ -79,7 +99,7 @@ function row(verdict: Verdict, at_ms: number, go: (ms: number) => void): HTMLTab
   const badge = make('span', `badge ${verdict.outcome}`, OUTCOMES[verdict.outcome]);
   const why = make('td', 'why');
   if (verdict.outcome === 'disabled') {
-    why.append(make('p', 'note', `Switched off by ${verdict.knob} = 0.`));
+    why.append(make('p', 'note', `Switched off by ${verdict.knob} = ${verdict.knob.includes('.') ? 'false' : '0'}.`));
   } else {
     if (verdict.outcome === 'due') why.append(...verdict.jobs.map((job) => make('p', 'note job', work(job))));
     if (verdict.outcome === 'held') why.append(make('p', 'note', `Waits for ${holder(verdict.hold, at_ms)}.`));
@@ -114,6 +134,11 @@ function compared(observed: number | null, threshold: number | null, show: (valu
   return `${show(observed)} ${observed >= threshold ? '≥' : '<'} ${show(threshold)}`;
 }
 
+/** Thousandths. */
+function percent(permille: number): string {
+  return `${(permille / 10).toFixed(1)} %`;
+}
+
 /** How much of the threshold is reached; the numbers beside it say the same in words. */
 function gauge(share: number): HTMLElement {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
@@ -139,6 +164,17 @@ function work(job: Job): string {
       return `memwal_catchup_${job.kind} ${job.indexes.join(' ')}`;
     case 'collect':
       return `memwal_collect ${count(job.files.length)} ${job.files.length === 1 ? 'file' : 'files'}, ${bytes(job.bytes)}`;
+    case 'index':
+      return `${job.op} ${job.indexes.join(' ')}`;
+    case 'compact': {
+      const many = job.tasks.reduce((sum, task) => sum + task.length, 0);
+      const size = job.predicted.bytes === undefined ? '' : `, ${bytes(job.predicted.bytes)}`;
+      return `compact ${count(many)} into ${count(job.predicted.fragments)}${size}${job.deferred ? ', remap deferred' : ''}`;
+    }
+    case 'cleanup':
+      return `cleanup of versions older than ${duration(job.min_age_ms)}`;
+    case 'remap':
+      return job.indexes.length > 0 ? `remap ${job.indexes.join(' ')}` : 'remap, only trimming';
     default:
       return JSON.stringify(job);
   }
@@ -166,6 +202,14 @@ function holder(hold: Hold, at_ms: number): string {
       return 'the table’s pause to end';
     case 'no_primary_key':
       return 'a primary key, which the table lacks';
+    case 'running':
+      return `${hold.kind} of ${hold.holder}, running for ${duration(at_ms - hold.since_ms)}`;
+    case 'compaction':
+      return hold.holder === undefined ? 'the inline compaction below' : `the inline compaction of ${hold.holder}`;
+    case 'catch_up':
+      return `the catch-up of ${hold.index}`;
+    case 'failing':
+      return `${count(hold.times)} failures of ${hold.kind}, for ${duration(hold.until_ms - at_ms)}`;
     default:
       return JSON.stringify(hold);
   }

@@ -14,6 +14,17 @@ pub fn facts(facts: &TableFacts) -> Result<(), Vec<Violation>> {
     unique(&mut found, "shard", facts.shards.iter().map(|s| &s.shard));
     unique(&mut found, "index", facts.indexes.iter().map(|i| &i.name));
     unique(&mut found, "key column", facts.primary_key.iter());
+    for pair in facts.fragments.iter().flat_map(|fragments| fragments.windows(2)) {
+        if pair[0].id >= pair[1].id {
+            found.add(Rule::Unique, format!("fragment {} does not stand above {}", pair[1].id, pair[0].id));
+        }
+    }
+    for fragment in facts.fragments.iter().flatten() {
+        if let Some(deleted) = fragment.deleted.filter(|deleted| *deleted > fragment.rows) {
+            let what = format!("fragment {}: {deleted} of {} rows are deleted", fragment.id, fragment.rows);
+            found.add(Rule::Deleted, what);
+        }
+    }
     for shard in &facts.shards {
         check_shard(&mut found, facts, shard);
     }

@@ -1,6 +1,6 @@
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 
-use super::{Found, Rule, Violation};
+use super::{Found, Rule, Violation, maintenance};
 use crate::decision::collect::{Need, Rules};
 use crate::facts::{ShardFacts, ShardStatus, TableFacts};
 use crate::job::{GarbageId, JobSpec, SsTableId};
@@ -14,11 +14,10 @@ use crate::job::{GarbageId, JobSpec, SsTableId};
 /// Every violation. [`Rule::is_stale`] tells what was overtaken from what was never right.
 pub fn job(job: &JobSpec, facts: &TableFacts) -> Result<(), Vec<Violation>> {
     let mut found = Found::default();
-    if let JobSpec::CatchUp { kind, indexes } = job {
-        catch_up(&mut found, facts, kind, indexes);
+    let Some(id) = job.shard() else {
+        of_table(&mut found, facts, job);
         return found.result();
-    }
-    let id = job.shard().unwrap_or_default();
+    };
     let Some(shard) = facts.shards.iter().find(|s| s.shard == id) else {
         found.add(Rule::Missing, format!("table `{}` has no shard `{id}`", facts.table));
         return found.result();
@@ -28,14 +27,31 @@ pub fn job(job: &JobSpec, facts: &TableFacts) -> Result<(), Vec<Violation>> {
         JobSpec::Fold { sstables, .. } => fold(&mut found, shard, sstables),
         JobSpec::Retire { sstables, .. } => retire(&mut found, facts, shard, sstables),
         JobSpec::Collect { files, .. } => collect(&mut found, shard, files),
-        JobSpec::CatchUp { .. } => {}
+        _ => {}
     }
     found.result()
 }
 
+fn of_table(found: &mut Found, facts: &TableFacts, job: &JobSpec) {
+    if facts.is_paused() && !matches!(job, JobSpec::CatchUp { .. }) {
+        found.add(Rule::Gate, format!("table `{}` is paused: only catch-up runs", facts.table));
+    }
+    match job {
+        JobSpec::CatchUp { kind, indexes } => named(found, facts, kind, indexes),
+        JobSpec::Index { kind, indexes, op } => {
+            named(found, facts, kind, indexes);
+            maintenance::index(found, facts, indexes, *op);
+        }
+        JobSpec::Compact { tasks, deferred, .. } => maintenance::compact(found, facts, tasks, *deferred),
+        JobSpec::Cleanup { .. } => maintenance::cleanup(found, facts),
+        JobSpec::Remap { indexes } => maintenance::remap(found, facts, indexes),
+        JobSpec::Fold { .. } | JobSpec::Retire { .. } | JobSpec::Collect { .. } => {}
+    }
+}
+
 fn gate(found: &mut Found, facts: &TableFacts, shard: &ShardFacts, job: &JobSpec) {
     let (table, id) = (&facts.table, &shard.shard);
-    if facts.paused {
+    if facts.is_paused() {
         found.add(Rule::Gate, format!("table `{table}` is paused: only catch-up runs"));
     }
     if shard.status == ShardStatus::Sealed {
@@ -126,10 +142,10 @@ fn collect(found: &mut Found, shard: &ShardFacts, files: &[GarbageId]) {
     }
 }
 
-fn catch_up(found: &mut Found, facts: &TableFacts, kind: &str, indexes: &[String]) {
+fn named(found: &mut Found, facts: &TableFacts, kind: &str, indexes: &[String]) {
     let table = &facts.table;
     if indexes.is_empty() {
-        found.add(Rule::Empty, format!("the catch-up of `{kind}` names no index of `{table}`"));
+        found.add(Rule::Empty, format!("the job on `{kind}` names no index of `{table}`"));
     }
     for name in indexes {
         if !facts.indexes.iter().any(|i| i.name == *name && i.kind == kind) {

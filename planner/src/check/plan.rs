@@ -5,7 +5,8 @@ use alloc::{
     vec::Vec,
 };
 
-use super::{Found, Rule, Violation, job};
+use super::{Found, Rule, Violation, job, maintenance};
+use crate::decision::TABLE;
 use crate::facts::{ShardFacts, TableFacts};
 use crate::job::{GarbageId, JobSpec, SsTableId};
 use crate::plan::{Decision, Outcome, Plan, Verdict};
@@ -20,6 +21,7 @@ use crate::time::age_ms;
 /// Every violation.
 pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<Violation>> {
     let mut found = Found::default();
+    let policy = &*policy.for_table(&facts.overrides).policy;
     complete(&mut found, plan, facts);
     let shards: BTreeMap<&str, &ShardFacts> = facts.shards.iter().map(|s| (s.shard.as_str(), s)).collect();
     let mut seen = BTreeSet::new();
@@ -33,20 +35,41 @@ pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<
                 found.0.extend(violations);
             }
             if belongs(verdict.decision, spec) && spec.shard() == verdict.shard.as_deref() {
-                let shard = verdict.shard.as_deref().and_then(|id| shards.get(id)).copied();
-                limits(&mut found, spec, shard, policy, plan.at_ms);
+                match verdict.shard.as_deref().and_then(|id| shards.get(id)) {
+                    Some(shard) => limits(&mut found, spec, shard, policy, plan.at_ms),
+                    None => maintenance::limits(&mut found, spec, facts, policy),
+                }
             } else {
                 found.add(Rule::Verdicts, format!("{}: `{}` is not its job", name(verdict), spec.kind()));
             }
             if let JobSpec::CatchUp { indexes, .. } = spec {
                 behind(&mut found, facts, indexes);
             }
-            if !seen.insert((spec.kind(), spec.shard())) {
+            // Of one type of index some may be merged and others extended.
+            let op = if let JobSpec::Index { op, .. } = spec { Some(*op) } else { None };
+            if !seen.insert((spec.kind(), spec.shard(), op)) {
                 found.add(Rule::Twice, format!("{}: `{}` twice", name(verdict), spec.kind()));
             }
         }
     }
+    together(&mut found, plan);
     found.result()
+}
+
+/// What one plan may not hold together: an index twice, an index job beside a compaction that remaps
+/// in its own commit.
+fn together(found: &mut Found, plan: &Plan) {
+    let inline = plan.jobs().any(|job| matches!(job, JobSpec::Compact { deferred: false, .. }));
+    let mut seen = BTreeSet::new();
+    for job in plan.jobs() {
+        let JobSpec::Index { indexes, .. } = job else { continue };
+        if inline {
+            found.add(Rule::Gate, "an index job waits for a compaction that remaps in its own commit");
+        }
+        for index in indexes.iter().filter(|index| !seen.insert(*index)) {
+            found.add(Rule::Twice, format!("index `{index}` is worked on twice"));
+        }
+    }
 }
 
 fn complete(found: &mut Found, plan: &Plan, facts: &TableFacts) {
@@ -62,12 +85,14 @@ fn complete(found: &mut Found, plan: &Plan, facts: &TableFacts) {
     let mut shards: Vec<&str> = facts.shards.iter().map(|s| s.shard.as_str()).collect();
     shards.sort_unstable();
     let each = [Decision::Fold, Decision::Retire, Decision::Collect];
-    let expected = core::iter::once((Decision::WalCatchup, None))
+    let expected = TABLE
+        .iter()
+        .map(|(decision, _)| (*decision, None))
         .chain(shards.into_iter().flat_map(|shard| each.map(|decision| (decision, Some(shard)))));
     if !plan.verdicts.iter().map(|v| (v.decision, v.shard.as_deref())).eq(expected) {
         found.add(
             Rule::Verdicts,
-            "a plan holds wal_catchup, then fold, retire and collect of each shard in shard order",
+            "a plan holds the table's five verdicts, then fold, retire and collect of each shard in shard order",
         );
     }
     for verdict in &plan.verdicts {
@@ -77,8 +102,7 @@ fn complete(found: &mut Found, plan: &Plan, facts: &TableFacts) {
     }
 }
 
-fn limits(found: &mut Found, spec: &JobSpec, shard: Option<&ShardFacts>, policy: &Policy, at_ms: u64) {
-    let Some(shard) = shard else { return };
+fn limits(found: &mut Found, spec: &JobSpec, shard: &ShardFacts, policy: &Policy, at_ms: u64) {
     match spec {
         JobSpec::Fold { sstables, .. } => {
             latch(found, shard);
@@ -93,7 +117,7 @@ fn limits(found: &mut Found, spec: &JobSpec, shard: Option<&ShardFacts>, policy:
             }
         }
         JobSpec::Collect { files, .. } => collect_limits(found, shard, files, policy, at_ms),
-        JobSpec::CatchUp { .. } => {}
+        _ => {}
     }
 }
 
@@ -148,6 +172,10 @@ fn belongs(decision: Decision, spec: &JobSpec) -> bool {
     matches!(
         (decision, spec),
         (Decision::WalCatchup, JobSpec::CatchUp { .. })
+            | (Decision::Index, JobSpec::Index { .. })
+            | (Decision::Compaction, JobSpec::Compact { .. })
+            | (Decision::Cleanup, JobSpec::Cleanup { .. })
+            | (Decision::Remap, JobSpec::Remap { .. })
             | (Decision::Fold, JobSpec::Fold { .. })
             | (Decision::Retire, JobSpec::Retire { .. })
             | (Decision::Collect, JobSpec::Collect { .. })

@@ -6,10 +6,11 @@ use core::cmp::Reverse;
 
 use crate::facts::{IndexFacts, TableFacts};
 use crate::job::JobSpec;
-use crate::plan::{Measure, Outcome, Reason};
+use crate::plan::{Measure, Outcome, Reason, TableCase};
 
 /// One job for each index type that has an index behind.
-pub(crate) fn decide(facts: &TableFacts) -> Outcome {
+pub(crate) fn decide(case: &TableCase<'_>) -> Outcome {
+    let facts = case.table;
     let mut lags: Vec<(Lag, &IndexFacts)> =
         facts.indexes.iter().filter_map(|index| Some((worst_lag(facts, &index.name)?, index))).collect();
     if lags.is_empty() {
@@ -45,6 +46,11 @@ impl Lag {
     fn behind(&self) -> u64 {
         self.folded - self.covers
     }
+}
+
+/// Whether catch-up extends `index`.
+pub(crate) fn is_behind(facts: &TableFacts, index: &str) -> bool {
+    worst_lag(facts, index).is_some()
 }
 
 /// The shard of which `index` lacks most.

@@ -1,6 +1,6 @@
 use alloc::{collections::BTreeSet, format, string::String, vec, vec::Vec};
 
-use super::{bytes, cut, duration, fit};
+use super::{base, bytes, cut, duration, fit};
 use crate::facts::{GarbageFacts, GarbageKind, ShardFacts, ShardStatus, SsTableFacts, TableFacts};
 use crate::time::age_ms;
 
@@ -12,6 +12,7 @@ const NAME: usize = 24;
 /// Draws a table: one line of its own, then each shard in shard order.
 pub fn facts(facts: &TableFacts, now_ms: u64) -> String {
     let mut lines = vec![head(facts)];
+    lines.extend(base::lines(facts, now_ms));
     let mut shards: Vec<&ShardFacts> = facts.shards.iter().collect();
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
     for shard in shards {
@@ -27,7 +28,11 @@ fn head(facts: &TableFacts) -> String {
         true => "no primary key".into(),
         false => format!("key {}", facts.primary_key.join("+")),
     });
-    if facts.paused {
+    if facts.stable_row_ids {
+        notes.push("stable row ids".into());
+    }
+    notes.extend(facts.versions.map(|versions| format!("{versions} versions")));
+    if facts.is_paused() {
         notes.push("paused".into());
     }
     if facts.shards.is_empty() {

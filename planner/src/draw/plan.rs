@@ -1,7 +1,7 @@
 use alloc::{format, string::String, vec, vec::Vec};
 
 use super::{WIDTH, bytes, duration, fit, generations};
-use crate::job::JobSpec;
+use crate::job::{IndexOp, JobSpec};
 use crate::plan::{Decision, Hold, Measure, Outcome, Plan, Reason, Verdict};
 use crate::time::age_ms;
 
@@ -16,6 +16,8 @@ pub fn plan(plan: &Plan) -> String {
         }
         lines.extend(self::verdict(verdict, plan.at_ms));
     }
+    let complaints = plan.complaints.iter().map(|complaint| format!("  not followed: {complaint}"));
+    lines.extend(complaints);
     lines.push(match plan.staleness_bound_ms {
         Some(0) => "  the base holds everything".into(),
         Some(bound) => format!("  a reader of the base alone is at most {} behind, plus the job", duration(bound)),
@@ -27,6 +29,10 @@ pub fn plan(plan: &Plan) -> String {
 fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
     let name = match verdict.decision {
         Decision::WalCatchup => "wal_catchup",
+        Decision::Index => "index",
+        Decision::Compaction => "compaction",
+        Decision::Cleanup => "cleanup",
+        Decision::Remap => "remap",
         Decision::Fold => "fold",
         Decision::Retire => "retire",
         Decision::Collect => "collect",
@@ -47,7 +53,11 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
             let by = format!("    {name:<12}held  {}: ", by(hold, at_ms));
             wrap(by, reasons.iter().map(reason))
         }
-        Outcome::Disabled { knob } => vec![format!("    {name:<12}off   {knob} = 0")],
+        Outcome::Disabled { knob } => {
+            // A key of the table's config says so in a word, a knob in a number.
+            let value = if knob.contains('.') { "false" } else { "0" };
+            vec![format!("    {name:<12}off   {knob} = {value}")]
+        }
     }
 }
 
@@ -77,7 +87,9 @@ fn wrap(head: String, parts: impl Iterator<Item = String>) -> Vec<String> {
 /// The comparison that made a job due: of catch-ups each has one of its own.
 fn deciding<'a>(job: &JobSpec, reasons: &'a [Reason]) -> Option<&'a Reason> {
     let own = |reason: &&Reason| match job {
-        JobSpec::CatchUp { indexes, .. } => reason.subject.as_ref().is_some_and(|index| indexes.contains(index)),
+        JobSpec::CatchUp { indexes, .. } | JobSpec::Index { indexes, .. } => {
+            reason.subject.as_ref().is_some_and(|index| indexes.contains(index))
+        }
         _ => true,
     };
     reasons.iter().find(own).or(reasons.first())
@@ -99,6 +111,23 @@ pub fn job(job: &JobSpec) -> String {
             let many = if files.len() == 1 { "file" } else { "files" };
             format!("{} {} {many} {}", job.kind(), files.len(), bytes(*size))
         }
+        JobSpec::Index { indexes, op, .. } => {
+            let op = match op {
+                IndexOp::Append => "append",
+                IndexOp::Merge => "merge",
+                IndexOp::Reindex => "anew",
+            };
+            format!("{} {op} {}", job.kind(), indexes.join(" "))
+        }
+        JobSpec::Compact { tasks, deferred, predicted, .. } => {
+            let many: usize = tasks.iter().map(Vec::len).sum();
+            let deferred = if *deferred { ", deferred" } else { "" };
+            let size = size(&predicted.bytes).unwrap_or_default();
+            format!("{} {many} into {}{size}{deferred}", job.kind(), predicted.fragments)
+        }
+        JobSpec::Cleanup { min_age_ms, .. } => format!("{} older than {}", job.kind(), duration(*min_age_ms)),
+        JobSpec::Remap { indexes } if indexes.is_empty() => format!("{} trim", job.kind()),
+        JobSpec::Remap { indexes } => format!("{} {}", job.kind(), indexes.join(" ")),
     }
 }
 
@@ -113,6 +142,18 @@ fn by(hold: &Hold, at_ms: u64) -> String {
         Hold::Detached => "by the missing MemWAL index".into(),
         Hold::Paused => "by a pause of the table".into(),
         Hold::NoPrimaryKey => "by a missing primary key".into(),
+        Hold::Running { kind, holder, since_ms } => {
+            format!("by {kind} of {holder} for {}", duration(age_ms(at_ms, *since_ms)))
+        }
+        Hold::Compaction { holder: Some(holder), since_ms } => {
+            let since_ms = since_ms.unwrap_or(at_ms);
+            format!("by the inline compaction of {holder} for {}", duration(age_ms(at_ms, since_ms)))
+        }
+        Hold::Compaction { holder: None, .. } => "by the inline compaction below".into(),
+        Hold::CatchUp { index } => format!("by the catch-up of {index}"),
+        Hold::Failing { kind, times, until_ms } => {
+            format!("by {times} failures of {kind} for {}", duration(age_ms(*until_ms, at_ms)))
+        }
     }
 }
 
@@ -130,11 +171,32 @@ pub fn reason(reason: &Reason) -> String {
         Measure::RetainedGeneration => ("at generation", Unit::Count),
         Measure::Files => ("unlisted files", Unit::Count),
         Measure::IndexesBehind => ("indexes behind", Unit::Count),
+        Measure::Withdrawn => ("withdrawn", Unit::Count),
+        Measure::UnindexedRows => ("unindexed", Unit::Count),
+        Measure::UnindexedAgeMs => ("unindexed for", Unit::Millis),
+        Measure::Segments => ("segments", Unit::Count),
+        Measure::SmallFragments => ("small fragments", Unit::Count),
+        Measure::DeletedPermille => ("deleted", Unit::Permille),
+        Measure::TargetRows => ("row target", Unit::Count),
+        Measure::VetoedFragments => ("would be candidates again", Unit::Count),
+        Measure::ExcludedFragments => ("excluded", Unit::Count),
+        Measure::InitialVersion => ("version", Unit::Count),
+        Measure::VersionsSince => ("versions since", Unit::Count),
+        Measure::CleanupAgeMs => ("last cleanup", Unit::Millis),
+        Measure::RecordedVersion => ("recorded version", Unit::Count),
+        Measure::FailureAgeMs => ("failed for", Unit::Millis),
+        Measure::Rewrites => ("rewrites", Unit::Count),
+        Measure::RewriteAgeMs => ("oldest", Unit::Millis),
     };
     let subject = reason.subject.as_deref();
     // An index or a version is what the sentence is about; anything else is a remark on it.
     let (before, after) = match reason.measure {
-        Measure::CaughtUpGeneration | Measure::RetainedGeneration => (subject, None),
+        Measure::CaughtUpGeneration
+        | Measure::RetainedGeneration
+        | Measure::Withdrawn
+        | Measure::UnindexedRows
+        | Measure::UnindexedAgeMs
+        | Measure::Segments => (subject, None),
         _ => (None, subject),
     };
     let before = before.map(|subject| format!("{subject} ")).unwrap_or_default();
@@ -163,6 +225,7 @@ enum Unit {
     Count,
     Bytes,
     Millis,
+    Permille,
 }
 
 impl Unit {
@@ -171,12 +234,13 @@ impl Unit {
             Self::Count => format!("{number}"),
             Self::Bytes => bytes(number),
             Self::Millis => duration(number),
+            Self::Permille => format!("{}.{}%", number / 10, number % 10),
         }
     }
 
     fn exact(&self, number: u64) -> String {
         match self {
-            Self::Count | Self::Bytes => format!("{number}"),
+            Self::Count | Self::Bytes | Self::Permille => format!("{number}"),
             Self::Millis => format!("{number}ms"),
         }
     }

@@ -65,6 +65,23 @@ impl Policy {
                 text("collect_grace_secs")
             ),
         );
+        note(
+            self.cleanup.min_age_ms > 0 && self.cleanup.min_age_ms < HOUR_MS,
+            "cleanup_min_version_age_secs",
+            format!(
+                "with a minimum age of {} a slow reader or writer can find the version it began from gone",
+                text("cleanup_min_version_age_secs")
+            ),
+        );
+        note(
+            self.agent.sweep_ms < self.agent.tick_ms,
+            "agent_sweep_interval_secs",
+            format!(
+                "the sweep of {} is shorter than the agent's period of {}, which decides instead",
+                text("agent_sweep_interval_secs"),
+                text("agent_tick_secs")
+            ),
+        );
         lints
     }
 }

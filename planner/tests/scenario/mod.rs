@@ -3,6 +3,7 @@
 //! A scenario is lines of input, and commands. Below a command that answers stands `----` and the
 //! answer, up to an empty line. `parse` reads the drawings; this file runs the commands.
 
+mod base;
 mod parse;
 
 use std::fmt::Write;
@@ -60,6 +61,10 @@ impl World {
             ["wait", span] => self.now_ms += parse::duration(span),
             ["set", key, value] => self.policy.set(key, value).unwrap_or_else(|e| panic!("{e}")),
             ["table", ..] => parse::table(&mut self.facts, line),
+            ["fragments" | "index" | "cleanup" | "remap" | "open" | "failed" | "config", ..] => {
+                base::line(&mut self.facts, line, self.now_ms);
+            }
+            ["version", version] => self.facts.version = parse::number(version),
             ["shard", ..] => self.first = parse::shard(&mut self.facts, line, self.now_ms),
             [..] if line.starts_with("  ") => parse::row(&mut self.facts, self.first, line, self.now_ms),
             // What others do between a plan and its jobs.
@@ -75,6 +80,7 @@ impl World {
                 listed.sort_by_key(|s| order.iter().position(|g| *g == s.generation));
             }
             ["unpaused"] => self.facts.paused = false,
+            ["closed"] => self.facts.running.clear(),
             ["ended", shard] => parse::named(&mut self.facts, shard).pass = None,
             ["draw"] => return Some(draw::facts(&self.facts, self.now_ms)),
             ["check"] => return Some(violations(check::facts(&self.facts))),

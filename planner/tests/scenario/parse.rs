@@ -15,6 +15,8 @@ pub(crate) fn table(facts: &mut TableFacts, line: &str) {
             ["key", columns] => facts.primary_key = columns.split('+').map(Into::into).collect(),
             ["no", "primary", "key"] => facts.primary_key.clear(),
             ["paused"] => facts.paused = true,
+            ["stable", "row", "ids"] => facts.stable_row_ids = true,
+            [versions, "versions"] => facts.versions = Some(number(versions)),
             _ => panic!("not a note of a table: `{note}`"),
         }
     }
@@ -60,7 +62,7 @@ pub(crate) fn row(facts: &mut TableFacts, first: u64, line: &str, now_ms: u64) {
             shard.caught_up.insert((*index).into(), covered());
             if !facts.indexes.iter().any(|i| i.name == *index) {
                 let kind = kind.first().unwrap_or(index);
-                facts.indexes.push(IndexFacts { name: (*index).into(), kind: (*kind).into(), unindexed_rows: None });
+                facts.indexes.push(IndexFacts { name: (*index).into(), kind: (*kind).into(), ..IndexFacts::default() });
             }
         }
         _ => panic!("not a row of a shard: `{line}`"),
@@ -138,12 +140,12 @@ fn folder(generation: u64) -> String {
 }
 
 /// What stands behind `before` in `line`, at the commas.
-fn notes<'a>(line: &'a str, before: &str) -> Vec<&'a str> {
+pub(crate) fn notes<'a>(line: &'a str, before: &str) -> Vec<&'a str> {
     let (_, notes) = line.split_once(&format!(" {before}")).expect("a word of the line");
     notes.split(", ").map(str::trim).filter(|note| !note.is_empty()).collect()
 }
 
-fn known(text: &str) -> Option<&str> {
+pub(crate) fn known(text: &str) -> Option<&str> {
     Some(text).filter(|text| *text != "?")
 }
 

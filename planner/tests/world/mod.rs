@@ -1,5 +1,7 @@
 //! Arbitrary facts and policies. `facts` can be true; `wild` need not.
 
+mod base;
+
 use std::collections::BTreeMap;
 
 use planner::facts::{GarbageFacts, GarbageKind, IndexFacts, PassFacts, ShardFacts, ShardStatus};
@@ -12,7 +14,7 @@ use proptest::prelude::*;
 
 /// Times in the generated facts lie around this.
 pub(crate) const NOW_MS: u64 = 100;
-const KINDS: [&str; 3] = ["btree", "fts", "ivfpq"];
+const KINDS: [&str; 5] = ["btree", "fts", "ivfpq", "zonemap", "fm"];
 
 pub(crate) fn trigger() -> impl Strategy<Value = Trigger> {
     prop_oneof![Just(Trigger::Tick), Just(Trigger::Relief), Just(Trigger::Forced)]
@@ -22,7 +24,8 @@ pub(crate) fn trigger() -> impl Strategy<Value = Trigger> {
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
     let fold = (0u64..3, 1u64..7, 1u64..100, 1u64..60);
     let limits = (1u64..6, 1u64..60, 0u64..60, 1u64..4, 0u64..40);
-    (fold, limits).prop_map(|((tick_ms, trigger_count, trigger_bytes, age_ms_max), limits)| {
+    (fold, limits, base::knobs()).prop_map(|((tick_ms, trigger_count, trigger_bytes, age_ms_max), limits, knobs)| {
+        let (index, compaction, cleanup, remap) = knobs;
         let (prefix_max, pass_bytes, grace_ms, collect_files_max, retire_delay_ms) = limits;
         Policy {
             tick_ms,
@@ -34,6 +37,10 @@ pub(crate) fn policy() -> impl Strategy<Value = Policy> {
             grace_ms,
             collect_files_max,
             retire_delay_ms,
+            index,
+            compaction,
+            cleanup,
+            remap,
             ..Policy::default()
         }
     })
@@ -42,21 +49,23 @@ pub(crate) fn policy() -> impl Strategy<Value = Policy> {
 /// Facts that [`planner::check::facts`] accepts.
 pub(crate) fn facts() -> impl Strategy<Value = TableFacts> {
     let indexes = btree_map("[a-e]", 0..KINDS.len(), 0..4).prop_map(|indexes| {
-        let index = |(name, kind): (String, usize)| IndexFacts { name, kind: KINDS[kind].into(), unindexed_rows: None };
+        let index =
+            |(name, kind): (String, usize)| IndexFacts { name, kind: KINDS[kind].into(), ..IndexFacts::default() };
         indexes.into_iter().map(index).collect::<Vec<_>>()
     });
     let key = prop_oneof![9 => Just(vec!["id".to_string()]), 1 => Just(vec![])];
-    (indexes, btree_map("[0-9a-f]{2}", shard(), 0..4), key, prop::bool::weighted(0.1)).prop_map(
+    let facts = (indexes, btree_map("[0-9a-f]{2}", shard(), 0..4), key, prop::bool::weighted(0.1)).prop_map(
         |(indexes, shards, primary_key, paused)| TableFacts {
             table: "t".into(),
             version: 7,
-            rows: None,
             primary_key,
             indexes,
             shards: shards.into_iter().map(|(shard, facts)| ShardFacts { shard, ..facts }).collect(),
             paused,
+            ..TableFacts::default()
         },
-    )
+    );
+    base::of(facts)
 }
 
 fn shard() -> impl Strategy<Value = ShardFacts> {
@@ -124,10 +133,14 @@ pub(crate) fn number() -> impl Strategy<Value = u64> {
 /// Facts that may contradict themselves in every way the types allow.
 pub(crate) fn wild() -> impl Strategy<Value = TableFacts> {
     let index = ("[a-c\n]", 0..KINDS.len(), option::of(number()));
-    let index =
-        index.prop_map(|(name, kind, unindexed_rows)| IndexFacts { name, kind: KINDS[kind].into(), unindexed_rows });
+    let index = index.prop_map(|(name, kind, unindexed_rows)| IndexFacts {
+        name,
+        kind: KINDS[kind].into(),
+        unindexed_rows,
+        ..IndexFacts::default()
+    });
     let rest = (number(), option::of(number()), vec("[a-c]", 0..3), any::<bool>());
-    (".{0,50}", vec(index, 0..4), vec(wild_shard(), 0..4), rest).prop_map(
+    let facts = (".{0,50}", vec(index, 0..4), vec(wild_shard(), 0..4), rest).prop_map(
         |(table, indexes, shards, (version, rows, primary_key, paused))| TableFacts {
             table,
             version,
@@ -136,8 +149,10 @@ pub(crate) fn wild() -> impl Strategy<Value = TableFacts> {
             indexes,
             shards,
             paused,
+            ..TableFacts::default()
         },
-    )
+    );
+    base::wild(facts)
 }
 
 fn wild_shard() -> impl Strategy<Value = ShardFacts> {
@@ -182,7 +197,7 @@ fn wild_shard() -> impl Strategy<Value = ShardFacts> {
 
 /// Knobs of any value at all, also those that [`Policy::set`] refuses.
 pub(crate) fn wild_policy() -> impl Strategy<Value = Policy> {
-    vec(number(), 11).prop_map(|n| Policy {
+    let policy = vec(number(), 11).prop_map(|n| Policy {
         tick_ms: n[0],
         trigger_count: n[1],
         trigger_bytes: n[2],
@@ -194,5 +209,7 @@ pub(crate) fn wild_policy() -> impl Strategy<Value = Policy> {
         grace_ms: n[8],
         collect_files_max: n[9],
         retire_delay_ms: n[10],
-    })
+        ..Policy::default()
+    });
+    base::wild_knobs(policy)
 }

@@ -1,0 +1,33 @@
+//! When index entries that deferred compactions left are remapped, in one batch (fifth of R3.4).
+
+use alloc::{vec, vec::Vec};
+
+use crate::job::JobSpec;
+use crate::plan::{Measure, Outcome, Reason, TableCase};
+use crate::time::age_ms;
+
+/// Due at a number of recorded rewrites, or at an age of the oldest.
+pub(crate) fn decide(case: &TableCase<'_>) -> Outcome {
+    let policy = &case.policy.remap;
+    let Some(remap) = &case.table.remap else {
+        let reasons = vec![Reason::new(Measure::Rewrites, None, policy.rewrites_min)];
+        return Outcome::NotDue { reasons, due_at_ms: None };
+    };
+    let mut reasons = vec![Reason::new(Measure::Rewrites, remap.rewrites, policy.rewrites_min)];
+    if remap.rewrites == 0 {
+        return Outcome::NotDue { reasons, due_at_ms: None };
+    }
+    let age = remap.oldest_at_ms.map(|oldest| age_ms(case.now_ms, oldest));
+    reasons.push(Reason::new(Measure::RewriteAgeMs, age, policy.age_ms_max));
+    let Some(deciding) = reasons.iter().position(Reason::crosses) else {
+        let due_at_ms = remap.oldest_at_ms.and_then(|oldest| oldest.checked_add(policy.age_ms_max));
+        return Outcome::NotDue { reasons, due_at_ms };
+    };
+    reasons[..=deciding].rotate_right(1);
+    // An index that was dropped since needs nothing any more.
+    let exists = |name: &&alloc::string::String| case.table.indexes.iter().any(|index| index.name == **name);
+    let mut indexes: Vec<_> = remap.indexes.iter().filter(exists).cloned().collect();
+    indexes.sort_unstable();
+    indexes.dedup();
+    Outcome::Due { jobs: vec![JobSpec::Remap { indexes }], reasons }
+}
