@@ -5,6 +5,7 @@ pub mod cli;
 pub mod env;
 pub mod error;
 pub mod fault;
+pub mod history;
 pub mod latch;
 pub mod read;
 pub mod report;

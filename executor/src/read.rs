@@ -1,5 +1,6 @@
 //! The only way in: Lance's manifests, indexes and folders become facts.
 
+mod base;
 mod garbage;
 mod retained;
 mod sizes;
@@ -9,16 +10,15 @@ use std::collections::BTreeMap;
 use lance::index::DatasetIndexExt;
 use lance_index::mem_wal::MEM_WAL_INDEX_NAME;
 use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest, ShardStatus as LanceStatus};
+use lance_table::format::IndexMetadata;
 use lance_table::system_index::is_system_index;
 use planner::facts::{IndexFacts, ShardFacts, ShardStatus, SsTableFacts, TableFacts};
+use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 pub use self::sizes::Sizes;
 use crate::error::{Doing, Result};
 use crate::table::{Table, shard_id};
-
-/// Config key that pauses a table (SPEC section 7).
-const PAUSED: &str = "caretaker.paused";
 
 /// How much to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,9 @@ pub enum Depth {
 /// A shard whose manifest can't be read fails the table: half the facts would be a wrong plan.
 pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<TableFacts> {
     let mem_wal = table.mem_wal().await?;
-    let indexes = indexes(table).await?;
-    let recorded_at_ms = recorded_at_ms(table).await?;
+    let segments = base::segments(table).await?;
+    let indexes = indexes(table, &segments).await?;
+    let recorded_at_ms = recorded_at_ms(&segments);
     let mut shards = Vec::new();
     let ids = shard_ids(table).await?;
     let retained = match depth {
@@ -57,7 +58,6 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
         }
         shards.push(facts);
     }
-    let paused = table.dataset.manifest().config.get(PAUSED).is_some_and(|v| v == "true");
     Ok(TableFacts {
         table: table.name.clone(),
         version: table.version(),
@@ -65,7 +65,11 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
         primary_key: table.primary_key(),
         indexes,
         shards,
-        paused,
+        fragments: Some(base::fragments(&table.dataset, &segments)),
+        stable_row_ids: table.dataset.manifest().uses_stable_row_ids(),
+        remap: Some(base::remap(table, &segments).await?),
+        overrides: base::overrides(&table.dataset),
+        ..TableFacts::default()
     })
 }
 
@@ -134,25 +138,37 @@ async fn shard_facts(
 }
 
 /// When the base last wrote its MemWAL index: with a fold's marker or with a catch-up.
-async fn recorded_at_ms(table: &Table) -> Result<Option<u64>> {
-    let indices = table.dataset.load_indices().await.doing(|| format!("reading the indexes of `{}`", table.name))?;
-    let written = indices.iter().find(|i| i.name == MEM_WAL_INDEX_NAME).and_then(|i| i.created_at);
-    Ok(written.and_then(|at| u64::try_from(at.timestamp_millis()).ok()))
+fn recorded_at_ms(segments: &[IndexMetadata]) -> Option<u64> {
+    let written = segments.iter().find(|i| i.name == MEM_WAL_INDEX_NAME).and_then(|i| i.created_at)?;
+    u64::try_from(written.timestamp_millis()).ok()
 }
 
-async fn indexes(table: &Table) -> Result<Vec<IndexFacts>> {
+async fn indexes(table: &Table, segments: &[IndexMetadata]) -> Result<Vec<IndexFacts>> {
     let described = table.dataset.describe_indices(None).await;
     let described = described.doing(|| format!("reading the indexes of `{}`", table.name))?;
     let rows = table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64;
+    let described = described.iter().filter(|index| !index.metadata().iter().any(is_system_index));
     Ok(described
-        .iter()
-        .filter(|index| !index.metadata().iter().any(is_system_index))
-        .map(|index| IndexFacts {
-            name: index.name().to_string(),
-            kind: kind(index.index_type()),
-            unindexed_rows: Some(rows.saturating_sub(index.rows_indexed())),
+        .map(|index| {
+            let kind = kind(index.index_type());
+            let own = || segments.iter().filter(|segment| segment.name == index.name());
+            // Lance can't translate the entries of such a type: the rewrite of a fragment it covers
+            // takes the segment's coverage away.
+            let withdrawn = own().any(|segment| segment.fragment_bitmap.as_ref().is_some_and(RoaringBitmap::is_empty));
+            IndexFacts {
+                name: index.name().to_string(),
+                withdrawn: withdrawn && rows > 0 && is_withdrawn_by_rewrites(&kind),
+                unindexed_rows: Some(rows.saturating_sub(index.rows_indexed())),
+                segments: Some(own().count() as u64),
+                ..IndexFacts { kind, ..IndexFacts::default() }
+            }
         })
         .collect())
+}
+
+/// Types whose entries a compaction can't remap (SPEC section 7).
+fn is_withdrawn_by_rewrites(kind: &str) -> bool {
+    matches!(kind, "zonemap" | "bloomfilter" | "rtree" | "fm" | "fmindex")
 }
 
 /// Lance's name of an index type as job names spell it: `IVF_PQ` is `ivfpq`, `Inverted` is `fts`.

@@ -5,6 +5,8 @@ use planner::plan::{Decision, Hold, Outcome, Plan};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::run::cleanup::CleanupReport;
+use crate::run::compact::CompactReport;
 use crate::run::fold::FoldReport;
 
 /// One job that ran, or was refused.
@@ -41,6 +43,14 @@ pub enum JobEnd {
         /// Their bytes.
         bytes: u64,
     },
+    /// Indexes brought up to date.
+    Indexed,
+    /// Fragments rewritten.
+    Compacted(CompactReport),
+    /// Old versions removed.
+    Cleaned(CleanupReport),
+    /// Index entries remapped, and the list of rewrites trimmed.
+    Remapped,
     /// Somebody else did it first; nothing is wrong with the table.
     Superseded {
         /// Who and what.
@@ -71,6 +81,14 @@ impl std::fmt::Display for JobEnd {
             Self::CaughtUp => f.write_str("caught up"),
             Self::Retired { sstables } => write!(f, "retired {sstables} SSTables"),
             Self::Collected { files, bytes } => write!(f, "collected {files} files, {bytes} bytes"),
+            Self::Indexed => f.write_str("indexed"),
+            Self::Compacted(r) => write!(
+                f,
+                "compacted {} fragments into {}: {} rows, {} bytes written, version {}",
+                r.fragments_removed, r.fragments_added, r.rows, r.bytes_written, r.version
+            ),
+            Self::Cleaned(r) => write!(f, "removed {} versions: {} files, {} bytes", r.versions, r.files, r.bytes),
+            Self::Remapped => f.write_str("remapped"),
             Self::Superseded { why } | Self::Busy { why } => f.write_str(why),
             Self::Failed { kind, why } => write!(f, "failed ({kind}): {why}"),
         }
@@ -95,6 +113,8 @@ pub struct Snapshot {
     pub version: u64,
     /// Rows of the base.
     pub rows: Option<u64>,
+    /// Fragments of the base.
+    pub fragments: Option<u64>,
     /// Shards.
     pub shards: u64,
     /// SSTables not folded yet.
@@ -112,6 +132,7 @@ impl From<&TableFacts> for Snapshot {
         Self {
             version: facts.version,
             rows: facts.rows,
+            fragments: facts.fragments.as_ref().map(|fragments| fragments.len() as u64),
             shards: facts.shards.len() as u64,
             unfolded,
             folded_listed: listed().count() as u64 - unfolded,

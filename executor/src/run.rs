@@ -1,9 +1,15 @@
 //! The only way out: work that changes a table.
 
-pub(crate) mod catchup;
+pub mod cleanup;
 pub(crate) mod collect;
+pub mod compact;
 pub mod fold;
+pub(crate) mod index;
+pub(crate) mod remap;
 pub(crate) mod retire;
 
+mod discard;
 mod progress;
+
+pub(crate) use discard::discard;
 pub use progress::Progress;

@@ -53,6 +53,15 @@ pub fn held(shard: &str, hold: &Hold) -> String {
             "shard `{shard}` is left as it is: the table's LSM write spec was unset, so nothing reads its SSTables; \
              set the same spec again to have them back"
         ),
+        Hold::Running { kind, holder, since_ms } => {
+            format!("shard `{shard}` waits: `{kind}` runs already ({holder}, since {})", crate::env::show(*since_ms))
+        }
+        Hold::Compaction { .. } => format!("shard `{shard}` waits for a compaction"),
+        Hold::CatchUp { index } => format!("shard `{shard}` waits until index `{index}` has caught up"),
+        Hold::Failing { kind, times, until_ms } => format!(
+            "shard `{shard}` waits until {}: `{kind}` failed {times} times in a row",
+            crate::env::show(*until_ms)
+        ),
         Hold::Sealed => format!("shard `{shard}` is being dropped and is left alone"),
         Hold::Index { index } => format!("shard `{shard}` waits for index `{index}`"),
         Hold::Retained { version } => format!("shard `{shard}` is needed by {version}"),
@@ -144,7 +153,11 @@ pub struct Totals {
     pub rows_updated: u64,
     /// Rows deleted.
     pub rows_deleted: u64,
-    /// Bytes of data files written by folds.
+    /// Fragments that compactions replaced.
+    pub fragments_compacted: u64,
+    /// Old versions removed.
+    pub versions_removed: u64,
+    /// Bytes of data files written.
     pub bytes_written: u64,
     /// Bytes of files deleted.
     pub bytes_collected: u64,
@@ -173,6 +186,8 @@ struct Work {
     deleted: u64,
     written: u64,
     indexes: u64,
+    compacted: u64,
+    versions: u64,
     retired: u64,
     files: u64,
     collected: u64,
@@ -190,7 +205,16 @@ impl Work {
                     work.deleted += fold.rows_deleted;
                     work.written += fold.bytes_written;
                 }
-                JobEnd::CaughtUp => work.indexes += job.on.len() as u64,
+                JobEnd::CaughtUp | JobEnd::Indexed | JobEnd::Remapped => work.indexes += job.on.len() as u64,
+                JobEnd::Compacted(compact) => {
+                    work.compacted += compact.fragments_removed;
+                    work.written += compact.bytes_written;
+                }
+                JobEnd::Cleaned(cleanup) => {
+                    work.versions += cleanup.versions;
+                    work.files += cleanup.files;
+                    work.collected += cleanup.bytes;
+                }
                 JobEnd::Retired { sstables } => work.retired += sstables,
                 JobEnd::Collected { files, bytes } => {
                     work.files += files;
@@ -216,7 +240,9 @@ impl Summary {
             ("SSTables", Right),
             ("written", Right),
             ("indexes", Right),
+            ("fragments", Right),
             ("retired", Right),
+            ("versions", Right),
             ("collected", Right),
             ("version", Right),
             ("time", Right),
@@ -241,6 +267,8 @@ impl Summary {
         totals.rows_inserted += work.inserted;
         totals.rows_updated += work.updated;
         totals.rows_deleted += work.deleted;
+        totals.fragments_compacted += work.compacted;
+        totals.versions_removed += work.versions;
         totals.bytes_written += work.written;
         totals.bytes_collected += work.collected;
         self.remarks(report);
@@ -257,7 +285,10 @@ impl Summary {
         let holds = report.held.iter().map(|h| format!("table `{table}`: {}", held(&h.shard, &h.hold)));
         self.notes.extend(holds);
         for job in &report.jobs {
-            let what = || format!("table `{table}`, {} of {}", job.job, job.on.join(", "));
+            let what = || match job.on.as_slice() {
+                [] => format!("table `{table}`, {}", job.job),
+                on => format!("table `{table}`, {} of {}", job.job, on.join(", ")),
+            };
             match &job.end {
                 JobEnd::Failed { why, .. } => self.failures.push(format!("{}: {why}", what())),
                 JobEnd::Superseded { why } | JobEnd::Busy { why } => self.notes.push(format!("{}: {why}", what())),
@@ -298,12 +329,12 @@ impl Summary {
 
 fn has_worked(end: &JobEnd) -> bool {
     match end {
-        JobEnd::Folded(_) | JobEnd::CaughtUp | JobEnd::Retired { .. } | JobEnd::Collected { .. } => true,
         JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. } => false,
+        _ => true,
     }
 }
 
-fn cells(report: &TableReport, work: &Work) -> [String; 12] {
+fn cells(report: &TableReport, work: &Work) -> [String; 14] {
     let some = |n: u64| if n == 0 { String::new() } else { count(n) };
     let change = |of: &dyn Fn(&crate::report::Snapshot) -> Option<u64>| {
         let (before, after) = (report.before.as_ref().and_then(of), report.after.as_ref().and_then(of));
@@ -322,7 +353,9 @@ fn cells(report: &TableReport, work: &Work) -> [String; 12] {
         change(&|s| Some(s.unfolded + s.folded_listed)),
         if work.written == 0 { String::new() } else { bytes(work.written) },
         some(work.indexes),
+        if work.compacted == 0 { String::new() } else { change(&|s| s.fragments) },
         some(work.retired),
+        some(work.versions),
         if work.files == 0 {
             String::new()
         } else {

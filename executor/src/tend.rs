@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lance::session::Session;
 use planner::facts::TableFacts;
-use planner::job::JobSpec;
+use planner::job::{IndexOp, JobSpec};
 use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
 use planner::policy::Policy;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::TableRef;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
+use crate::history::History;
 use crate::latch::Latches;
 use crate::read::{Depth, Sizes, table_facts};
 use crate::report::{JobEnd, JobReport, Snapshot, TableReport, fold_holds};
 use crate::run::fold::{FoldReport, Prefix, fold};
-use crate::run::{Progress, catchup, collect, retire};
+use crate::run::{Progress, cleanup, collect, compact, index, remap, retire};
 use crate::table::Table;
 
 /// Passes at once in one process (R2.6, remote maintenance off).
@@ -48,6 +49,8 @@ pub struct Tender {
     pub policy: Policy,
     /// Who folds what.
     pub latches: Latches,
+    /// What became of earlier jobs.
+    pub history: History,
     /// Tend this shard only.
     pub only_shard: Option<String>,
     session: Arc<Session>,
@@ -76,6 +79,7 @@ impl Tender {
         Self {
             policy,
             latches: Latches::default(),
+            history: History::default(),
             only_shard: None,
             session,
             sizes: Sizes::default(),
@@ -106,7 +110,9 @@ impl Tender {
             let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
             Error::Invalid(format!("`{}` is not as a table can be: {}", facts.table, why.join("; ")))
         })?;
-        let mut plan = plan_table(&facts, &self.policy, now_ms(), trigger);
+        let now = now_ms();
+        self.history.complete(&table.uri, &mut facts, now);
+        let mut plan = plan_table(&facts, &self.policy, now, trigger);
         if let Some(only) = &self.only_shard {
             plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));
         }
@@ -181,6 +187,7 @@ impl Tender {
             }
             for mut job in self.run(&evaluation.table, due, progress).await {
                 tried.ended(&mut job, &evaluation.facts);
+                self.history.record(&evaluation.table.uri, &job, now_ms());
                 let (on, millis) = (job.on.join(" "), job.millis);
                 tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
                 report.jobs.push(job);
@@ -202,20 +209,22 @@ impl Tender {
         let (folds, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(|job| matches!(job, JobSpec::Fold { .. }));
         let (first, last): (Vec<_>, Vec<_>) = rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));
         for job in first {
-            reports.push(self.timed(&job, self.run_one(table, &job)).await);
+            reports.push(self.timed(&job, self.run_one(table, &job, progress)).await);
         }
-        if !folds.is_empty() {
-            if !self.stop.is_cancelled() {
-                reports.extend(self.fold(table, folds, progress).await);
-            }
-            // What was planned from before the fold is planned again from after it.
-            return reports;
+        let folding = !folds.is_empty() && !self.stop.is_cancelled();
+        if folding {
+            reports.extend(self.fold(table, folds, progress).await);
         }
         for job in last {
             if self.stop.is_cancelled() {
                 break;
             }
-            reports.push(self.timed(&job, self.run_one(table, &job)).await);
+            // What was planned for a shard from before the fold is planned again from after it. The
+            // base's own jobs go on: a table that always has something to fold would never get to them.
+            if folding && job.shard().is_some() {
+                continue;
+            }
+            reports.push(self.timed(&job, self.run_one(table, &job, progress)).await);
         }
         reports
     }
@@ -226,10 +235,10 @@ impl Tender {
         JobReport { job: job.kind(), on: on(job), millis: millis(started), end }
     }
 
-    async fn run_one(&self, table: &Table, job: &JobSpec) -> Result<JobEnd> {
+    async fn run_one(&self, table: &Table, job: &JobSpec, progress: &Progress) -> Result<JobEnd> {
         match job {
             JobSpec::CatchUp { indexes, .. } => {
-                catchup::catch_up(table, indexes).await?;
+                index::index(table, indexes, IndexOp::Append, "catchup.after").await?;
                 Ok(JobEnd::CaughtUp)
             }
             JobSpec::Retire { shard, sstables } => {
@@ -240,18 +249,54 @@ impl Tender {
                 let done = collect::collect(table, job, &self.sizes).await?;
                 Ok(JobEnd::Collected { files: done.files, bytes: done.bytes })
             }
+            JobSpec::Index { indexes, op, .. } => {
+                let (table, before) = self.check(table, job).await?;
+                index::index(&table, indexes, *op, "index.after").await?;
+                self.check_indexed(&table, job, indexes, &before).await?;
+                Ok(JobEnd::Indexed)
+            }
+            JobSpec::Compact { .. } => {
+                let (table, _) = self.check(table, job).await?;
+                Ok(JobEnd::Compacted(compact::compact(&table, job, progress).await?))
+            }
+            JobSpec::Cleanup { .. } => {
+                let (table, _) = self.check(table, job).await?;
+                Ok(JobEnd::Cleaned(cleanup::cleanup(&table, job).await?))
+            }
+            JobSpec::Remap { indexes } => {
+                let (table, _) = self.check(table, job).await?;
+                remap::remap(&table, indexes).await?;
+                Ok(JobEnd::Remapped)
+            }
             JobSpec::Fold { shard, .. } => Err(Error::Fatal(format!("the fold of shard `{shard}` runs in a pass"))),
         }
     }
 
-    /// Checks a job against the table as it is now (R3.6).
-    async fn check(&self, table: &Table, job: &JobSpec) -> Result<()> {
+    /// Checks a job against the table as it is now (R3.6), and returns that.
+    async fn check(&self, table: &Table, job: &JobSpec) -> Result<(Table, TableFacts)> {
         let fresh = table.refreshed().await?;
         let facts = table_facts(&fresh, Depth::Fold, &self.sizes).await?;
-        planner::check::job(job, &facts).map_err(|violations| {
-            let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            Error::Conflict(format!("{} no longer fits the table: {}", job.kind(), why.join("; ")))
-        })
+        match planner::check::job(job, &facts) {
+            Ok(()) => Ok((fresh, facts)),
+            Err(violations) => {
+                let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
+                Err(Error::Conflict(format!("{} no longer fits the table: {}", job.kind(), why.join("; "))))
+            }
+        }
+    }
+
+    /// An index job that leaves everything as it was would be due again at once, for ever: it has failed.
+    async fn check_indexed(&self, table: &Table, job: &JobSpec, names: &[String], before: &TableFacts) -> Result<()> {
+        let after = table_facts(&table.refreshed().await?, Depth::Fold, &self.sizes).await?;
+        let lacking = |facts: &TableFacts| -> Vec<_> {
+            let named = facts.indexes.iter().filter(|index| names.contains(&index.name));
+            named.map(|index| (index.name.clone(), index.unindexed_rows, index.segments, index.withdrawn)).collect()
+        };
+        let done = planner::check::job(job, &after).is_err();
+        if !done && lacking(&after) == lacking(before) {
+            return Err(Error::Fatal(format!("{} of {} changed nothing", job.kind(), names.join(", "))));
+        }
+        Ok(())
     }
 
     /// One pass over every shard that is due. A shard whose latch is held is left out.
@@ -357,15 +402,25 @@ impl Tried {
 fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
     let shards = facts.shards.iter();
     let from: Vec<_> = match kind {
-        "memwal_collect" => shards.map(|s| (s.manifest_version, s.garbage.as_ref().map_or(0, Vec::len))).collect(),
-        _ => shards.map(|s| (s.compacted_generation, s.sstables.len())).collect(),
+        "memwal_collect" => {
+            shards.map(|s| (s.manifest_version, s.garbage.as_ref().map_or(0, |g| g.len() as u64))).collect()
+        }
+        "compact" => vec![(facts.fragments.as_ref().map_or(0, |f| f.len() as u64), 0)],
+        "cleanup" => vec![(facts.version, 0)],
+        "remap" => vec![(facts.remap.as_ref().map_or(0, |remap| remap.rewrites), 0)],
+        _ if kind.starts_with("reindex_") => {
+            facts.indexes.iter().map(|i| (i.unindexed_rows.unwrap_or(0), u64::from(i.withdrawn))).collect()
+        }
+        _ => shards.map(|s| (s.compacted_generation, s.sstables.len() as u64)).collect(),
     };
     format!("{kind} {on:?} {from:?}")
 }
 
 fn on(job: &JobSpec) -> Vec<String> {
     match job {
-        JobSpec::CatchUp { indexes, .. } => indexes.clone(),
+        JobSpec::CatchUp { indexes, .. } | JobSpec::Index { indexes, .. } | JobSpec::Remap { indexes } => {
+            indexes.clone()
+        }
         other => other.shard().map(str::to_string).into_iter().collect(),
     }
 }

@@ -4,11 +4,13 @@
 //! (a) a loop of one `merge_insert` per SSTable, marking each as compacted
 //! (b) Caretaker's fold: one pass, one commit
 //! (c) the floor: read every SSTable, append the rows that win (known beforehand)
+//! (d) the same rows by one `merge_insert`, as Lance joins them by itself
+//! (e) as (d), with Lance told not to use an index of the key
 //! ```
 //!
 //! Each run gets its own copy of one table and its own process, so that peak memory is its own.
-//! `cargo bench -p caretaker-benches --bench fold [-- quick|memory]`. For a profiler: `-- make plain|large DIR` makes a table,
-//! `-- run a|b|c DIR/bench.lance` works on it (once: it is changed).
+//! `cargo bench -p caretaker-benches --bench fold [-- quick|memory]`. For a profiler: `-- make plain|btree|large DIR` makes a table,
+//! `-- run a|b|c|d|e DIR/bench.lance` works on it (once: it is changed).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod table;
@@ -18,6 +20,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_array::{RecordBatchIterator, RecordBatchReader};
 use futures::TryStreamExt;
 use lance::Dataset;
 use lance::dataset::{MergeInsertBuilder, WhenMatched, WhenNotMatched, WriteMode, WriteParams};
@@ -25,9 +28,23 @@ use lance_index::mem_wal::CompactedSsTable;
 
 use table::Shape;
 
-const PLAIN: Shape = Shape { base: 1_000_000, sstables: 32, rows: 20_000, payload: 64, btree: false };
+/// The same as the binary's: peak memory is part of what is measured.
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const VARIANTS: [(&str, &str); 5] = [
+    ("a", "(a) merge_insert per SSTable"),
+    ("b", "(b) caretaker fold"),
+    ("c", "(c) floor: read and append"),
+    ("d", "(d) one merge_insert of the winners"),
+    ("e", "(e) the same without the index"),
+];
+
+/// The table of the comparison.
+const PLAIN: Shape = Shape { base: 1_000_000, sstables: 32, rows: 20_000, payload: 64, letters: 16, btree: false };
 /// A prefix of 2 GiB.
-const LARGE: Shape = Shape { base: 100_000, sstables: 32, rows: 65_536, payload: 1_024, btree: false };
+const LARGE: Shape = Shape { base: 100_000, sstables: 32, rows: 65_536, payload: 1_024, letters: 64, btree: false };
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -35,9 +52,12 @@ fn main() {
     match args.as_slice() {
         ["run", variant, uri] => child(variant, uri),
         ["make", "plain", dir] => drop(table::make(Path::new(dir), PLAIN)),
+        ["make", "btree", dir] => drop(table::make(Path::new(dir), Shape { btree: true, ..PLAIN })),
         ["make", "large", dir] => drop(table::make(Path::new(dir), LARGE)),
         ["memory"] => memory(),
-        ["quick"] => compare(Shape { base: 100_000, sstables: 8, rows: 5_000, payload: 64, btree: false }, 1),
+        ["quick"] => {
+            compare(Shape { base: 100_000, sstables: 8, rows: 5_000, payload: 64, letters: 16, btree: false }, 1)
+        }
         _ => {
             for btree in [false, true] {
                 compare(Shape { btree, ..PLAIN }, 3);
@@ -55,6 +75,8 @@ fn child(variant: &str, uri: &str) {
             "a" => merge_insert_loop(uri).await,
             "b" => fold(uri).await,
             "c" => floor(uri).await,
+            "d" => one_merge_insert(uri, true).await,
+            "e" => one_merge_insert(uri, false).await,
             other => panic!("no variant {other}"),
         }
     });
@@ -88,19 +110,32 @@ async fn fold(uri: &str) {
 
 async fn floor(uri: &str) {
     let dataset = Arc::new(Dataset::open(uri).await.unwrap());
-    let winners = table::winners(uri);
+    let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
+    Dataset::write(winning_rows(uri, &dataset).await, dataset, Some(params)).await.unwrap();
+}
+
+/// One merge of the rows that win, by Lance's own choice of join (through the key's index, if it
+/// has one) or by hash join.
+async fn one_merge_insert(uri: &str, use_index: bool) {
+    let dataset = Arc::new(Dataset::open(uri).await.unwrap());
+    let rows = winning_rows(uri, &dataset).await;
+    let mut merge = MergeInsertBuilder::try_new(dataset, vec!["id".into()]).unwrap();
+    merge.when_matched(WhenMatched::UpdateAll).when_not_matched(WhenNotMatched::InsertAll).use_index(use_index);
+    merge.try_build().unwrap().execute_reader(rows).await.unwrap();
+}
+
+/// The rows that win, in memory: which they are was found when the table was made.
+async fn winning_rows(uri: &str, dataset: &Dataset) -> Box<dyn RecordBatchReader + Send> {
     let schema: arrow_schema::SchemaRef = Arc::new(dataset.schema().into());
     let mut batches = Vec::new();
-    for ((_, path), winners) in table::listed(&dataset).await.into_iter().zip(winners) {
+    for ((_, path), winners) in table::listed(dataset).await.into_iter().zip(table::winners(uri)) {
         let sstable = Dataset::open(&table::sstable_uri(uri, &path)).await.unwrap();
         let scanned = sstable.scan().with_row_address().try_into_stream().await.unwrap();
         for batch in scanned.try_collect::<Vec<_>>().await.unwrap() {
             batches.push(Ok(table::pick(&batch, &winners, &schema)));
         }
     }
-    let reader = arrow_array::RecordBatchIterator::new(batches, schema);
-    let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
-    Dataset::write(reader, dataset, Some(params)).await.unwrap();
+    Box::new(RecordBatchIterator::new(batches, schema))
 }
 
 fn peak_bytes() -> u64 {
@@ -129,14 +164,10 @@ fn compare(shape: Shape, runs: usize) {
         made.sstable_bytes as f64 / 1e6,
         if shape.btree { "BTree on the key" } else { "no key index" },
     );
-    println!("{:<34}{:>9}{:>13}{:>9}{:>10}", "", "seconds", "rows/s", "MB/s", "peak MB");
+    println!("{:<38}{:>9}{:>13}{:>9}{:>10}", "", "seconds", "rows/s", "MB/s", "peak MB");
     let rows = (shape.sstables * shape.rows) as f64;
-    let mut medians = [0.0; 3];
-    for (at, (variant, name)) in
-        [("a", "(a) merge_insert per SSTable"), ("b", "(b) caretaker fold"), ("c", "(c) floor: read and append")]
-            .into_iter()
-            .enumerate()
-    {
+    let mut medians = [0.0; VARIANTS.len()];
+    for (at, (variant, name)) in VARIANTS.into_iter().enumerate() {
         let mut results: Vec<(f64, u64)> = (0..runs)
             .map(|_| {
                 let copy = table::copy(&made.uri, dir.path());
@@ -153,7 +184,7 @@ fn compare(shape: Shape, runs: usize) {
         let peak = results.iter().map(|r| r.1).max().unwrap_or(0);
         medians[at] = seconds;
         println!(
-            "{name:<34}{seconds:>9.3}{:>13.0}{:>9.1}{:>10.0}",
+            "{name:<38}{seconds:>9.3}{:>13.0}{:>9.1}{:>10.0}",
             rows / seconds,
             made.sstable_bytes as f64 / 1e6 / seconds,
             peak as f64 / 1e6

@@ -23,6 +23,8 @@ pub(crate) struct Shape {
     pub(crate) rows: usize,
     /// Bytes of the payload column.
     pub(crate) payload: usize,
+    /// Letters it is made of: text of 64 can hardly be compressed, so its bytes are bytes on storage.
+    pub(crate) letters: usize,
     pub(crate) btree: bool,
 }
 
@@ -55,20 +57,20 @@ impl Lcg {
         self.0 >> 16
     }
 
-    /// Text that no string compression makes much smaller, so that bytes of text are bytes on storage.
-    fn text(&mut self, bytes: usize) -> String {
-        const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    /// Text of the first `letters` of 64.
+    fn text(&mut self, bytes: usize, letters: usize) -> String {
+        const LETTERS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
         let mut bits = 0;
         let letter = |at| {
             bits = if at % 8 == 0 { self.next() } else { bits >> 6 };
-            char::from(LETTERS[(bits & 63) as usize])
+            char::from(LETTERS[(bits & 63) as usize % letters])
         };
         (0..bytes).map(letter).collect()
     }
 }
 
-fn batch(ids: Vec<i64>, payload: usize, random: &mut Lcg) -> RecordBatch {
-    let text: Vec<String> = ids.iter().map(|_| random.text(payload)).collect();
+fn batch(ids: Vec<i64>, shape: Shape, random: &mut Lcg) -> RecordBatch {
+    let text: Vec<String> = ids.iter().map(|_| random.text(shape.payload, shape.letters)).collect();
     let x: Vec<f64> = ids.iter().map(|_| random.next() as f64).collect();
     let columns: Vec<arrow_array::ArrayRef> =
         vec![Arc::new(Int64Array::from(ids)), Arc::new(StringArray::from(text)), Arc::new(Float64Array::from(x))];
@@ -83,7 +85,7 @@ async fn make_async(dir: &Path, shape: Shape) -> Made {
     let uri = dir.join("bench.lance");
     let path = uri.to_str().unwrap().to_string();
     let mut random = Lcg(7);
-    let base = batch((0..shape.base as i64).collect(), shape.payload, &mut random);
+    let base = batch((0..shape.base as i64).collect(), shape, &mut random);
     let reader = RecordBatchIterator::new([Ok(base)], schema());
     let mut dataset = Dataset::write(reader, path.as_str(), None).await.unwrap();
     if shape.btree {
@@ -107,7 +109,7 @@ async fn make_async(dir: &Path, shape: Shape) -> Made {
         }
         let ids: Vec<i64> = ids.into_iter().collect();
         newest.extend(ids.iter().map(|id| (*id, generation)));
-        writer.put(vec![batch(ids, shape.payload, &mut random)]).await.unwrap();
+        writer.put(vec![batch(ids, shape, &mut random)]).await.unwrap();
         writer.force_freeze_active().await.unwrap().wait().await.unwrap();
         writer.wait_for_flush_drain().await.unwrap();
     }

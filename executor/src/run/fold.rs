@@ -34,7 +34,7 @@ use self::keys::{Encoder, KeySet, Slice};
 use self::source::{ScanLimits, Source};
 use self::winners::{Filter, Matches, Stop};
 use crate::error::{Error, Result};
-use crate::run::Progress;
+use crate::run::{Progress, discard};
 use crate::table::{Table, shard_id};
 
 /// Commits lost to other writers before a pass gives up and is planned again.
@@ -176,7 +176,7 @@ impl<'a> Pass<'a> {
             match self.slices(parts, &mut filter, &mut outcome).await {
                 Ok(()) => break outcome,
                 Err(stop) => {
-                    self.discard(&outcome.fragments).await;
+                    discard(self.table, outcome.fragments.iter()).await;
                     match stop {
                         Stop::Failed(error) => return Err(error),
                         Stop::Full if parts >= PARTS_MAX => {
@@ -203,7 +203,7 @@ impl<'a> Pass<'a> {
             Err(error) => {
                 // These answers are definite: the files can't have been committed.
                 if matches!(error, Error::Conflict(_) | Error::Superseded(_)) {
-                    self.discard(&outcome.fragments).await;
+                    discard(self.table, outcome.fragments.iter()).await;
                 }
                 return Err(error);
             }
@@ -268,19 +268,6 @@ impl<'a> Pass<'a> {
             replacing[*source].insert(*address);
         }
         (replacing, found.into_iter().map(|(_, _, id)| id).collect())
-    }
-
-    /// Deletes data files of a pass that did not commit. Best effort: what stays is unreferenced
-    /// and goes with Lance's cleanup.
-    async fn discard(&self, fragments: &[Fragment]) {
-        let store = self.table.store();
-        let data = self.table.base().join("data");
-        for file in fragments.iter().flat_map(|f| &f.files) {
-            let path = data.clone().join(file.path.as_str());
-            if let Err(error) = store.delete(&path).await {
-                tracing::debug!(%path, %error, "left an uncommitted data file behind");
-            }
-        }
     }
 }
 

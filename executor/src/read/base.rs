@@ -1,0 +1,106 @@
+//! The base as its manifest has it: fragments, index segments, rewrites that wait for a remap.
+
+use std::collections::{BTreeMap, HashMap};
+
+use lance::Dataset;
+use lance::index::frag_reuse::load_frag_reuse_index_details;
+use lance_table::format::{Fragment, IndexMetadata};
+use lance_table::io::manifest::read_manifest_indexes;
+use lance_table::system_index::frag_reuse::FRAG_REUSE_INDEX_NAME;
+use lance_table::system_index::is_system_index;
+use planner::facts::{FragmentFacts, RemapFacts};
+use roaring::RoaringBitmap;
+
+use crate::error::{Doing, Result};
+use crate::table::Table;
+
+/// Keys of a table's config that concern its maintenance.
+const OVERRIDES: [&str; 3] = ["caretaker.", "lance.compaction.", "lance.auto_cleanup."];
+
+/// The config keys that the planner reads a table's own policy from.
+pub(super) fn overrides(dataset: &Dataset) -> BTreeMap<String, String> {
+    let config = dataset.manifest().config.iter();
+    let ours = config.filter(|(key, _)| OVERRIDES.iter().any(|prefix| key.starts_with(prefix)));
+    // Read by the fold itself, beside the SSTables it is about.
+    let ours = ours.filter(|(key, _)| !key.starts_with("caretaker.fold."));
+    ours.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The index segments as the manifest lists them, before Lance translates what they cover.
+pub(super) async fn segments(table: &Table) -> Result<Vec<IndexMetadata>> {
+    let (store, location) = (table.store(), table.dataset.manifest_location());
+    let read = read_manifest_indexes(&store, location, table.dataset.manifest()).await;
+    read.doing(|| format!("reading the indexes of `{}`", table.name))
+}
+
+/// Every fragment, in the table's order.
+pub(super) fn fragments(dataset: &Dataset, segments: &[IndexMetadata]) -> Vec<FragmentFacts> {
+    let fragments = &dataset.manifest().fragments;
+    let mut facts: Vec<FragmentFacts> = fragments.iter().map(fragment).collect();
+    // Each segment splits the groups that the segments before it left.
+    let mut next = 0;
+    for covered in segments.iter().filter(|s| !is_system_index(s)).filter_map(|s| s.fragment_bitmap.as_ref()) {
+        let mut split = HashMap::new();
+        for facts in facts.iter_mut().filter(|f| u32::try_from(f.id).is_ok_and(|id| covered.contains(id))) {
+            facts.coverage = *split.entry(facts.coverage).or_insert_with(|| {
+                next += 1;
+                next
+            });
+        }
+    }
+    facts
+}
+
+fn fragment(fragment: &Fragment) -> FragmentFacts {
+    let bytes = fragment.files.iter().map(|file| file.file_size_bytes.get().map(u64::from));
+    FragmentFacts {
+        id: fragment.id,
+        rows: fragment.physical_rows.unwrap_or_default() as u64,
+        deleted: match &fragment.deletion_file {
+            None => Some(0),
+            Some(file) => file.num_deleted_rows.map(|rows| rows as u64),
+        },
+        bytes: bytes.sum(),
+        coverage: 0,
+        // Files from before Lance counted rows: nothing can be foretold of their rewrite.
+        excluded: fragment.physical_rows.is_none(),
+    }
+}
+
+/// What the fragment reuse index holds, and which indexes still need it.
+pub(super) async fn remap(table: &Table, segments: &[IndexMetadata]) -> Result<RemapFacts> {
+    let Some(reuse) = segments.iter().find(|s| s.name == FRAG_REUSE_INDEX_NAME) else {
+        return Ok(RemapFacts::default());
+    };
+    let details = load_frag_reuse_index_details(&table.dataset, reuse).await;
+    let details = details.doing(|| format!("reading the fragment reuse index of `{}`", table.name))?;
+    let moved: RoaringBitmap = details
+        .versions
+        .iter()
+        .flat_map(|version| &version.groups)
+        .flat_map(|group| &group.old_frags)
+        .filter_map(|fragment| u32::try_from(fragment.id).ok())
+        .collect();
+    let needs = |segment: &&IndexMetadata| {
+        !is_system_index(segment) && segment.fragment_bitmap.as_ref().is_some_and(|covers| !covers.is_disjoint(&moved))
+    };
+    let mut indexes: Vec<String> = segments.iter().filter(needs).map(|segment| segment.name.clone()).collect();
+    indexes.sort_unstable();
+    indexes.dedup();
+    let oldest = details.versions.iter().map(|version| version.dataset_version).min();
+    Ok(RemapFacts {
+        rewrites: details.versions.len() as u64,
+        oldest_at_ms: recorded_at(table, oldest, reuse).await,
+        indexes,
+    })
+}
+
+/// When the rewrite of base version `oldest` was recorded. That version may be cleaned up by now: then
+/// the list's own last change is the best that is known.
+async fn recorded_at(table: &Table, oldest: Option<u64>, reuse: &IndexMetadata) -> Option<u64> {
+    let written = match oldest {
+        Some(version) => table.dataset.checkout_version(version).await.ok().map(|at| at.manifest().timestamp()),
+        None => None,
+    };
+    u64::try_from(written.or(reuse.created_at)?.timestamp_millis()).ok()
+}

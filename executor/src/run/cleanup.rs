@@ -1,0 +1,67 @@
+//! Removes old versions and what only they needed (R4.5), by Lance's own cleanup.
+
+use chrono::{DateTime, Utc};
+use lance::dataset::cleanup::{CleanupPolicy, CleanupPolicyBuilder};
+use planner::job::JobSpec;
+
+use crate::env::now_ms;
+use crate::error::{Doing, Error, Result};
+use crate::table::Table;
+
+/// What a cleanup removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CleanupReport {
+    /// Version it started from.
+    pub start_version: u64,
+    /// Old versions.
+    pub versions: u64,
+    /// Files of every kind, manifests aside.
+    pub files: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Files that could not be deleted: the next cleanup finds them again.
+    pub failed: u64,
+}
+
+/// Runs `spec`. A tagged version, and what a branch or a clone needs, stays (R4.5).
+pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupReport> {
+    let table = table.refreshed().await?;
+    let policy = policy(&table, spec).await?;
+    crate::fault::at(&table.uri, "cleanup.before").await;
+    let removed = table.dataset.cleanup(policy).execute().await;
+    let removed = removed.doing(|| format!("cleaning up `{}`", table.name))?;
+    crate::fault::at(&table.uri, "cleanup.after").await;
+    Ok(CleanupReport {
+        start_version: table.version(),
+        versions: removed.old_versions,
+        files: removed.data_files_removed
+            + removed.transaction_files_removed
+            + removed.index_files_removed
+            + removed.deletion_files_removed,
+        bytes: removed.bytes_removed,
+        failed: removed.failed_deletes,
+    })
+}
+
+/// Lance's policy for a job's.
+pub(crate) async fn policy(table: &Table, spec: &JobSpec) -> Result<CleanupPolicy> {
+    let JobSpec::Cleanup { min_age_ms, retain_versions, delete_rate_max, .. } = spec else {
+        return Err(Error::Fatal("cleanup was given another job".into()));
+    };
+    let mut builder = CleanupPolicyBuilder::default().before_timestamp(before(*min_age_ms)?);
+    // Tags are skipped, not a refusal; files that no manifest proves garbage stay for Lance's 7 days.
+    builder = builder.error_if_tagged_old_versions(false).delete_unverified(false);
+    if let Ok(retain @ 1..) = usize::try_from(*retain_versions) {
+        builder = builder.retain_n_versions(&table.dataset, retain).await?;
+    }
+    if *delete_rate_max > 0 {
+        builder = builder.delete_rate_limit(*delete_rate_max)?;
+    }
+    Ok(builder.build())
+}
+
+fn before(min_age_ms: u64) -> Result<DateTime<Utc>> {
+    let at = now_ms().saturating_sub(min_age_ms);
+    let at = i64::try_from(at).ok().and_then(DateTime::from_timestamp_millis);
+    at.ok_or_else(|| Error::Invalid(format!("a minimum age of {min_age_ms} ms is out of range")))
+}

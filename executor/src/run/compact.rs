@@ -1,0 +1,150 @@
+//! Rewrites neighbouring fragments (third of R3.4) by Lance's own tasks and commit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lance::Dataset;
+use lance::dataset::index::DatasetIndexRemapperOptions;
+use lance::dataset::optimize::{CompactionOptions, CompactionTask, RewriteResult, TaskData, commit_compaction};
+use lance_table::format::Fragment;
+use planner::job::{JobSpec, Predicted};
+
+use crate::error::{Doing, Error, Result};
+use crate::run::{Progress, discard};
+use crate::table::Table;
+
+/// Bytes of a batch on its way from the old fragments into the new ones.
+const BATCH_BYTES: u64 = 8 << 20;
+/// Most rows of a batch.
+const BATCH_ROWS_MAX: u64 = 8192;
+
+/// What a compaction did, beside what was foretold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CompactReport {
+    /// Fragments rewritten.
+    pub fragments_removed: u64,
+    /// Fragments they became.
+    pub fragments_added: u64,
+    /// Rows of these.
+    pub rows: u64,
+    /// Bytes of their data files.
+    pub bytes_written: u64,
+    /// What the plan said.
+    pub predicted: Option<Predicted>,
+    /// Version of the base that holds the result.
+    pub version: u64,
+}
+
+/// Runs the tasks of `spec` on the newest version, where `spec` was just checked against it, and
+/// commits them together.
+///
+/// # Errors
+/// `Conflict`: a fragment changed meanwhile. `Fatal`: rows were lost or doubled on the way. In each
+/// case nothing was changed, and what was written is deleted.
+pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) -> Result<CompactReport> {
+    let JobSpec::Compact { tasks, deferred, target_rows, predicted, .. } = spec else {
+        return Err(Error::Fatal("compact was given another job".into()));
+    };
+    let groups = tasks.iter().map(|ids| group(&table.dataset, ids)).collect::<Result<Vec<_>>>()?;
+    let options = options(groups.iter().flatten(), *target_rows, *deferred)?;
+    progress.start("compact", groups.iter().flatten().map(live).sum());
+    let mut done: Vec<RewriteResult> = Vec::with_capacity(groups.len());
+    let run = async {
+        for fragments in &groups {
+            let read_version = table.version();
+            let task = CompactionTask {
+                task: TaskData { fragments: fragments.clone() },
+                read_version,
+                options: options.clone(),
+            };
+            let result = task.execute(&table.dataset).await.doing(|| format!("compacting `{}`", table.name))?;
+            let rows = check_rows(fragments, &result);
+            done.push(result);
+            progress.rows(rows?);
+        }
+        Ok(())
+    };
+    if let Err(error) = run.await {
+        discard(table, done.iter().flat_map(|r| &r.new_fragments)).await;
+        return Err(error);
+    }
+    crate::fault::at(&table.uri, "compact.rewritten").await;
+    let report = CompactReport { predicted: Some(*predicted), ..report(&done) };
+    let added: Vec<Fragment> = done.iter().flat_map(|r| r.new_fragments.clone()).collect();
+    let mut dataset = (*table.dataset).clone();
+    let remapper = Arc::new(DatasetIndexRemapperOptions::default());
+    let committed = commit_compaction(&mut dataset, done, remapper, &options).await;
+    if let Err(error) = committed.doing(|| format!("committing the compaction of `{}`", table.name)) {
+        // A definite answer: the files can't have been committed.
+        if matches!(error, Error::Conflict(_)) {
+            discard(table, added.iter()).await;
+        }
+        return Err(error);
+    }
+    crate::fault::at(&table.uri, "compact.committed").await;
+    Ok(CompactReport { version: dataset.manifest().version, ..report })
+}
+
+/// The fragments of one task as they are now.
+fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
+    let all = &dataset.manifest().fragments;
+    ids.iter()
+        .map(|id| {
+            let at = all.binary_search_by_key(id, |fragment| fragment.id);
+            at.map(|at| all[at].clone()).map_err(|_| Error::Conflict(format!("fragment {id} is gone")))
+        })
+        .collect()
+}
+
+fn options<'a>(
+    fragments: impl Iterator<Item = &'a Fragment> + Clone,
+    target_rows: u64,
+    deferred: bool,
+) -> Result<CompactionOptions> {
+    let bytes: u64 = fragments.clone().map(data_bytes).sum();
+    let rows: u64 = fragments.map(|f| f.physical_rows.unwrap_or_default() as u64).sum();
+    let batch_rows = (BATCH_BYTES / bytes.checked_div(rows).unwrap_or(1).max(1)).clamp(1, BATCH_ROWS_MAX);
+    let target = usize::try_from(target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
+    let options = CompactionOptions {
+        target_rows_per_fragment: target,
+        defer_index_remap: deferred,
+        batch_size: Some(batch_rows as usize),
+        ..CompactionOptions::default()
+    };
+    let job = HashMap::from([("caretaker.job".to_string(), "compact".to_string())]);
+    Ok(options.transaction_properties(job))
+}
+
+/// A rewrite has as many live rows as what it replaces (report CMP-17).
+fn check_rows(before: &[Fragment], result: &RewriteResult) -> Result<u64> {
+    let after: u64 = result.new_fragments.iter().map(live).sum();
+    // Where a manifest does not count deleted rows, there is nothing to compare with.
+    let counted = before.iter().all(|f| f.num_rows().is_some());
+    let wanted: u64 = before.iter().map(live).sum();
+    if counted && wanted != after {
+        return Err(Error::Fatal(format!(
+            "the rewrite of {} fragments has {after} rows instead of {wanted}; nothing was committed",
+            before.len()
+        )));
+    }
+    Ok(after)
+}
+
+fn live(fragment: &Fragment) -> u64 {
+    fragment.num_rows().or(fragment.physical_rows).unwrap_or_default() as u64
+}
+
+fn data_bytes(fragment: &Fragment) -> u64 {
+    fragment.files.iter().filter_map(|f| f.file_size_bytes.get()).map(u64::from).sum()
+}
+
+fn report(done: &[RewriteResult]) -> CompactReport {
+    let added = || done.iter().flat_map(|r| &r.new_fragments);
+    CompactReport {
+        fragments_removed: done.iter().map(|r| r.original_fragments.len() as u64).sum(),
+        fragments_added: added().count() as u64,
+        rows: added().map(live).sum(),
+        bytes_written: added().map(data_bytes).sum(),
+        ..CompactReport::default()
+    }
+}

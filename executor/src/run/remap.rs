@@ -1,0 +1,37 @@
+//! Remaps index entries that deferred compactions left, then trims the list of rewrites (fifth of R3.4).
+
+use lance::Dataset;
+use lance::dataset::index::frag_reuse::cleanup_frag_reuse_index;
+use lance::dataset::optimize::remapping::remap_column_index;
+use lance::index::DatasetIndexExt;
+
+use crate::error::{Doing, Result};
+use crate::table::Table;
+
+/// One index after the other, each in commits of its own; then what no index needs any more is taken
+/// off the list, whatever became of the indexes before.
+pub(crate) async fn remap(table: &Table, indexes: &[String]) -> Result<()> {
+    let mut dataset = (*table.dataset).clone();
+    dataset.checkout_latest().await.doing(|| format!("reopening `{}`", table.name))?;
+    let mut failed = None;
+    for name in indexes {
+        let done = one(&mut dataset, name).await;
+        if let Err(error) = done.doing(|| format!("remapping index `{name}` of `{}`", table.name)) {
+            failed.get_or_insert(error);
+        }
+        crate::fault::at(&table.uri, "remap.after").await;
+    }
+    let trimmed = cleanup_frag_reuse_index(&mut dataset).await;
+    trimmed.doing(|| format!("trimming the fragment reuse index of `{}`", table.name))?;
+    failed.map_or(Ok(()), Err)
+}
+
+async fn one(dataset: &mut Dataset, name: &str) -> lance_core::Result<()> {
+    let segments = dataset.load_indices_by_name(name).await?;
+    let field = segments.first().and_then(|segment| segment.fields.first().copied());
+    let Some(column) = field.and_then(|id| dataset.schema().field_path(id).ok()) else {
+        // Dropped since: nothing needs its entries.
+        return Ok(());
+    };
+    remap_column_index(dataset, &[&column], Some(name.to_string())).await
+}
