@@ -10,6 +10,8 @@ use crate::error::{Doing, Error, Result};
 
 /// A folder of this ending is a table, as LanceDB lays them out.
 const TABLE_ENDING: &str = ".lance";
+/// Every table has this folder.
+const VERSIONS: &str = "_versions";
 
 /// Where tables lie: a database (a folder of `<name>.lance`), or one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,9 @@ impl Root {
         let plain = text.trim_end_matches(['/', '?']);
         if plain.trim().is_empty() {
             return Err(Error::Invalid(format!("`{text}` names no folder; give a path or s3://, gs://, az://")));
+        }
+        if text.trim_end_matches(['/', '?']).ends_with(':') && text.contains("://") {
+            return Err(Error::Invalid(format!("`{text}` names no bucket; give one, such as s3://bucket/folder")));
         }
         match plain.split_once("://") {
             None => Self::local(plain),
@@ -75,17 +80,17 @@ impl Root {
     /// # Errors
     /// `Invalid` where there is neither a table nor a folder of tables.
     pub async fn tables(&self, session: &Arc<Session>) -> Result<Vec<TableRef>> {
-        let (store, path) = self.open(session).await?;
-        let listed = store.inner.list_with_delimiter(Some(&path)).await;
-        let listed = listed.map_err(lance_core::Error::from).doing(|| format!("listing `{}`", self.uri))?;
-        let folders: Vec<&str> = listed.common_prefixes.iter().filter_map(Path::filename).collect();
-        if folders.contains(&"_versions") {
+        let folders = match self.uri.contains("://") {
+            true => self.remote_folders(session).await?,
+            false => self.local_folders().await?,
+        };
+        if folders.iter().any(|folder| folder == VERSIONS) {
             let name = self.uri.rsplit('/').next().unwrap_or(&self.uri);
             let name = name.strip_suffix(TABLE_ENDING).unwrap_or(name).to_string();
             return Ok(vec![TableRef { name, uri: self.uri.clone() }]);
         }
         let mut tables: Vec<TableRef> = folders
-            .into_iter()
+            .iter()
             .filter_map(|folder| Some((folder, folder.strip_suffix(TABLE_ENDING)?)))
             .map(|(folder, name)| TableRef { name: name.to_string(), uri: format!("{}/{folder}", self.uri) })
             .collect();
@@ -96,9 +101,46 @@ impl Root {
         Ok(tables)
     }
 
-    async fn open(&self, session: &Arc<Session>) -> Result<(Arc<ObjectStore>, Path)> {
+    async fn remote_folders(&self, session: &Arc<Session>) -> Result<Vec<String>> {
         let params = ObjectStoreParams::default();
         let opened = ObjectStore::from_uri_and_params(session.store_registry(), &self.uri, &params).await;
-        opened.doing(|| format!("opening `{}`", self.uri))
+        let (store, path) = opened.doing(|| format!("opening `{}`", self.uri))?;
+        let listed = store.inner.list_with_delimiter(Some(&path)).await;
+        let listed = listed.map_err(lance_core::Error::from).doing(|| format!("listing `{}`", self.uri))?;
+        Ok(listed.common_prefixes.iter().filter_map(Path::filename).map(str::to_string).collect())
     }
+
+    /// Read without the object store, for which one entry that it can't follow or name (a link to
+    /// itself, a name that is not UTF-8) spoils the whole listing.
+    async fn local_folders(&self) -> Result<Vec<String>> {
+        let failed = |error: std::io::Error| Error::Retry(format!("listing `{}`: {error}", self.uri));
+        let mut entries = tokio::fs::read_dir(&self.uri).await.map_err(failed)?;
+        let mut folders = Vec::new();
+        while let Some(entry) = entries.next_entry().await.map_err(failed)? {
+            let name = match entry.file_name().into_string() {
+                Ok(name) if !name.contains(char::is_control) => name,
+                odd => {
+                    tracing::warn!(root = self.uri, entry = ?odd, "left out: no table can be addressed by this name");
+                    continue;
+                }
+            };
+            match tokio::fs::metadata(entry.path()).await {
+                Ok(found) if found.is_dir() && is_shell(&entry.path()).await => {
+                    tracing::warn!(root = self.uri, folder = name, "left out: it holds no version and no data of a table");
+                }
+                Ok(found) if found.is_dir() => folders.push(name),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(root = self.uri, entry = name, %error, "left out"),
+            }
+        }
+        Ok(folders)
+    }
+}
+
+/// Whether a table's folder holds nothing of a table. Lance makes such a folder for the shards of a
+/// table whose name needs percent-encoding, and a table that is dropped while it is written leaves one.
+async fn is_shell(folder: &std::path::Path) -> bool {
+    let is_table = folder.extension().is_some_and(|ending| ending == "lance");
+    let holds = async |name: &str| tokio::fs::try_exists(folder.join(name)).await.unwrap_or(true);
+    is_table && !holds(VERSIONS).await && !holds("data").await
 }

@@ -208,6 +208,10 @@ pub fn main() -> ExitCode {
     let flags = matches.subcommand().map(|(_, flags)| flags);
     let code = dispatch(cli.command, flags).map_or_else(
         |error| {
+            // A program that reads JSON gets its answer there; people read the other stream.
+            if flags.is_some_and(|f| matches!(f.try_get_one::<bool>("json"), Ok(Some(true)))) {
+                let _ = run::line(&serde_json::json!({ "error": error.to_string(), "kind": error.kind() }));
+            }
             out::complain(&error);
             code_of(&error)
         },

@@ -46,7 +46,7 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
     };
     for shard in ids {
         let Some(manifest) = table.shard_manifest(shard).await? else {
-            tracing::debug!(table = table.name, %shard, "a shard folder without a manifest: no writer has opened it yet");
+            warn_of_lost_manifest(table, &shard).await?;
             continue;
         };
         let mut facts = shard_facts(table, mem_wal.as_ref(), &manifest, sizes).await?;
@@ -86,6 +86,23 @@ pub(crate) async fn shard_with_garbage(table: &Table, shard: &str, sizes: &Sizes
         found.garbage = Some(garbage.clone());
     }
     Ok(facts)
+}
+
+/// A shard folder without a manifest belongs to a writer that has not opened it yet, or has lost what
+/// names its SSTables: their rows are read by nobody.
+async fn warn_of_lost_manifest(table: &Table, shard: &Uuid) -> Result<()> {
+    let names = table.store().read_dir(table.shard_dir(shard)).await;
+    let names = names.doing(|| format!("listing shard `{shard}` of `{}`", table.name))?;
+    let sstables = names.iter().filter(|name| name.contains("_gen_")).count();
+    if sstables > 0 {
+        tracing::warn!(
+            table = table.name,
+            %shard,
+            sstables,
+            "a shard has SSTables but no manifest, so no reader sees their rows; restore its `manifest` folder"
+        );
+    }
+    Ok(())
 }
 
 /// The shards that have a folder, sorted.

@@ -174,6 +174,8 @@ pub struct TableReport {
     pub jobs: Vec<JobReport>,
     /// Shards whose fold is held after the last job, and by what.
     pub held: Vec<Held>,
+    /// Keys of the table's config that can't be followed, and why.
+    pub complaints: Vec<String>,
     /// Why the table could not be evaluated, if so.
     pub error: Option<String>,
     /// Wall time, milliseconds.

@@ -49,6 +49,7 @@ pub async fn tend_apart(
         after: None,
         jobs: Vec::new(),
         held: Vec::new(),
+        complaints: Vec::new(),
         error: Some(format!("the pass died: {died}; the next one finishes its work")),
         millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })

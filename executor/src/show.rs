@@ -141,6 +141,8 @@ pub struct Totals {
     pub failed: u64,
     /// Tables not looked at, because the run was interrupted.
     pub left: u64,
+    /// A signal ended the run: jobs in progress were finished, no other was begun.
+    pub interrupted: bool,
     /// SSTables folded.
     pub sstables_folded: u64,
     /// SSTables that stay unfolded: below the triggers, or held.
@@ -284,6 +286,7 @@ impl Summary {
         }
         let holds = report.held.iter().map(|h| format!("table `{table}`: {}", held(&h.shard, &h.hold)));
         self.notes.extend(holds);
+        self.notes.extend(report.complaints.iter().map(|why| format!("table `{table}`: not followed: {why}")));
         for job in &report.jobs {
             let what = || match job.on.as_slice() {
                 [] => format!("table `{table}`, {}", job.job),
@@ -320,6 +323,9 @@ impl Summary {
         let left = [(totals.sstables_waiting, "not folded yet"), (totals.sstables_listed, "folded and still listed")];
         let left: Vec<String> =
             left.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", things(*n, "SSTable"))).collect();
+        if totals.interrupted {
+            text += "\ninterrupted: jobs in progress were finished, no other was begun; run it again for the rest";
+        }
         if !left.is_empty() {
             text += &format!("\n{}; `caretaker plan` says why", left.join(", "));
         }
@@ -399,6 +405,7 @@ mod tests {
             after,
             jobs: jobs.into_iter().map(job).collect(),
             held: Vec::new(),
+            complaints: Vec::new(),
             error: error.map(str::to_string),
             millis: 40,
         }

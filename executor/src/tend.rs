@@ -31,6 +31,10 @@ const ROUNDS_MAX: u32 = 10_000;
 const RETIRE_WAIT_MAX_MS: u64 = 60_000;
 /// Races one job may lose before it counts as failed.
 const RACES_MAX: u32 = 10;
+/// Races a compaction may lose. Who deletes from the fragments it rewrites goes first, each time; that
+/// is no failure, and a rewrite that is thrown away costs more than fragments that stay small a while.
+const REWRITES_LOST_MAX: u32 = 3;
+const COMPACT: &str = "compact";
 /// The unit in which passes share the byte budget.
 const BUDGET_UNIT: u64 = 1 << 20;
 
@@ -135,6 +139,7 @@ impl Tender {
             after: None,
             jobs: Vec::new(),
             held: Vec::new(),
+            complaints: Vec::new(),
             error: None,
             millis: 0,
         };
@@ -167,6 +172,7 @@ impl Tender {
             report.before.get_or_insert_with(|| snapshot.clone());
             report.after = Some(snapshot);
             report.held = fold_holds(&evaluation.plan);
+            report.complaints = evaluation.plan.complaints.iter().map(ToString::to_string).collect();
             let due: Vec<JobSpec> =
                 evaluation.plan.jobs().filter(|job| tried.may(job, &evaluation.facts)).cloned().collect();
             if due.is_empty() {
@@ -375,24 +381,31 @@ fn follow_up(trigger: Trigger) -> Trigger {
 /// What one run has tried. Two jobs alike are the same work: one that changed nothing must not be
 /// tried for ever, one that lost a race is worth another look.
 #[derive(Default)]
-struct Tried(HashMap<String, u32>);
+struct Tried {
+    races: HashMap<String, u32>,
+    rewrites_lost: u32,
+}
 
 impl Tried {
     fn may(&self, job: &JobSpec, facts: &TableFacts) -> bool {
-        self.0.get(&fingerprint(&job.kind(), &on(job), facts)).is_none_or(|races| (1..RACES_MAX).contains(races))
+        if matches!(job, JobSpec::Compact { .. }) && self.rewrites_lost >= REWRITES_LOST_MAX {
+            return false;
+        }
+        self.races.get(&fingerprint(&job.kind(), &on(job), facts)).is_none_or(|races| (1..RACES_MAX).contains(races))
     }
 
     /// Remembers a job's end. A race lost too often is a failure.
     fn ended(&mut self, job: &mut JobReport, facts: &TableFacts) {
         for on in std::iter::once(job.on.clone()).chain(job.on.iter().map(|on| vec![on.clone()])) {
-            let races = self.0.entry(fingerprint(&job.job, &on, facts)).or_insert(0);
-            if let JobEnd::Superseded { why } = &job.end {
-                *races += 1;
-                if *races == RACES_MAX {
-                    job.end =
-                        JobEnd::Failed { kind: "conflict", why: format!("lost {RACES_MAX} races in a row: {why}") };
-                    return;
-                }
+            let races = self.races.entry(fingerprint(&job.job, &on, facts)).or_insert(0);
+            let JobEnd::Superseded { why } = &job.end else { continue };
+            *races += 1;
+            if job.job == COMPACT {
+                self.rewrites_lost += 1;
+            } else if *races == RACES_MAX {
+                let why = format!("lost {RACES_MAX} races in a row: {why}");
+                job.end = JobEnd::Failed { kind: "conflict", why };
+                return;
             }
         }
     }
@@ -405,11 +418,16 @@ fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
         "memwal_collect" => {
             shards.map(|s| (s.manifest_version, s.garbage.as_ref().map_or(0, |g| g.len() as u64))).collect()
         }
-        "compact" => vec![(facts.fragments.as_ref().map_or(0, |f| f.len() as u64), 0)],
+        COMPACT => vec![(facts.fragments.as_ref().map_or(0, |f| f.len() as u64), 0)],
         "cleanup" => vec![(facts.version, 0)],
         "remap" => vec![(facts.remap.as_ref().map_or(0, |remap| remap.rewrites), 0)],
         _ if kind.starts_with("reindex_") => {
             facts.indexes.iter().map(|i| (i.unindexed_rows.unwrap_or(0), u64::from(i.withdrawn))).collect()
+        }
+        // A rewrite of fragments takes the record of a catch-up away, and the same has to be done again.
+        _ if kind.starts_with("memwal_catchup_") => {
+            let rewritten = facts.fragments.iter().flatten().map(|f| f.id).max().unwrap_or(0);
+            shards.map(|s| (s.compacted_generation, rewritten)).collect()
         }
         _ => shards.map(|s| (s.compacted_generation, s.sstables.len() as u64)).collect(),
     };

@@ -253,13 +253,14 @@ impl IndexFacts {
 impl TableFacts {
     /// Whether the table is paused, by either way to say so.
     pub fn is_paused(&self) -> bool {
-        self.paused || self.overrides.get("caretaker.paused").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        // What is neither yes nor no was meant to keep something from happening.
+        self.paused || self.overrides.get("caretaker.paused").is_some_and(|value| !value.eq_ignore_ascii_case("false"))
     }
 
     /// Whether the table wants no cleanup (R4.1), by either way to say so.
     pub fn opted_out_of_cleanup(&self) -> bool {
         let key = self.overrides.get("caretaker.cleanup.enabled");
-        self.cleanup.as_ref().is_some_and(|c| c.opted_out) || key.is_some_and(|v| v.eq_ignore_ascii_case("false"))
+        self.cleanup.as_ref().is_some_and(|c| c.opted_out) || key.is_some_and(|v| !v.eq_ignore_ascii_case("true"))
     }
 
     /// Rows of the base: counted, or else those of its fragments, where all is measured.

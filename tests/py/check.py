@@ -97,7 +97,7 @@ def covered(dataset, expected):
     behind = [
         f"`{index.name}` covers {index.num_rows_indexed:,}"
         for index in dataset.describe_indices()
-        if index.name != "__lance_mem_wal" and index.num_rows_indexed < dataset.count_rows()
+        if not index.name.startswith("__lance_") and index.num_rows_indexed < dataset.count_rows()
     ]
     if behind:
         raise Difference(f"index coverage: {', '.join(behind)} of {dataset.count_rows():,} rows")

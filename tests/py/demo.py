@@ -84,7 +84,7 @@ def show(folder):
         print(f"  {shard.id[:8]:<10}{len(shard.sstables):>10}{len(waiting):>12}{rows:>14,}")
     print(f"\n  {'index':<14}{'type':<10}{'rows covered':>14}")
     for index in dataset.describe_indices():
-        if index.name != "__lance_mem_wal":
+        if not index.name.startswith("__lance_"):
             print(f"  {index.name:<14}{index.index_type:<10}{index.num_rows_indexed:>14,}")
     print()
 

@@ -204,3 +204,57 @@ def test_serve_folds_what_comes_and_ends_on_sigterm(caretaker, root):
     serving.stdout.read()
     assert serving.wait(timeout=60) == 0
     assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize("odd", ["loop", "self", "newline", "bytes"])
+def test_one_odd_entry_does_not_stop_the_root(caretaker, root, pair, odd):
+    folder = os.fsencode(root)
+    match odd:
+        case "loop":
+            (root / "latest").symlink_to(".")
+        case "self":
+            (root / "x.lance").symlink_to("x.lance")
+        case "newline":
+            (root / "a\nb.lance").mkdir()
+        case "bytes":
+            os.mkdir(folder + b"/\xff.lance")
+    caretaker("run", root, **EAGER)
+    for build in pair:
+        check.table(root, build.name, build.expected)
+
+
+def test_a_folder_that_holds_nothing_of_a_table_is_left_out(caretaker, root, pair):
+    (table_path(root, "%E8%AE%A2") / "_mem_wal" / "3f" / "manifest").mkdir(parents=True)
+    done = caretaker("run", root, **EAGER)
+    assert "%E8%AE%A2" in done.stderr
+
+
+def test_a_table_that_lost_its_versions_but_not_its_data_fails(caretaker, root, pair):
+    broken, other = pair
+    shutil.rmtree(Path(broken.path) / "_versions")
+    assert broken.name in caretaker("run", root, exit=1, **EAGER).stderr
+    check.table(root, other.name, other.expected)
+
+
+def test_a_shard_that_lost_its_manifest_is_said_aloud(caretaker, root, pair):
+    broken, _ = pair
+    for folder in Path(broken.path).glob("_mem_wal/*/manifest"):
+        shutil.rmtree(folder)
+    assert "no manifest" in caretaker("run", root, **EAGER).stderr
+
+
+def test_compact_folds_what_can_be_folded_beside_a_sealed_shard(caretaker, root):
+    build = Build.of("buckets", root)
+    shards = sorted({p.parent for p in Path(build.path).glob("_mem_wal/*/manifest")})
+    newest = max((shards[0] / "manifest").glob("*.binpb"), key=lambda p: int(p.stem[::-1], 2))
+    # The status is field 15; the last value of a field counts.
+    newest.write_bytes(newest.read_bytes() + b"\x78\x01")
+    done = caretaker("compact", build.path, exit=1)
+    assert "being dropped" in done.stdout
+    seen = state.read(build.path)
+    assert {i: seen.waiting(s) == [] for i, s in seen.shards.items()} == {s.name: s != shards[0] for s in shards}
+
+
+def test_a_refusal_of_a_program_that_reads_json_is_json(caretaker, root, pair):
+    said = json.loads(caretaker("compact", root, "--json", exit=2).stdout)
+    assert said["kind"] == "invalid" and "database" in said["error"]

@@ -42,6 +42,7 @@ pub(super) async fn run(args: &CompactArgs, work: Work, bars: Bars) -> Result<Ex
     drop(up);
     let mut summary = Summary::new(true);
     summary.add(&report);
+    summary.totals.interrupted = stop.code().is_some();
     summary.totals.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     if args.json {
         line(&report)?;
@@ -57,7 +58,8 @@ fn exit(report: &TableReport, stop: &Stop) -> Exit {
     let busy = report.jobs.iter().any(|job| matches!(job.end, JobEnd::Busy { .. }));
     match stop.code() {
         Some(code) => Exit::Interrupted(code),
-        None if report.failed() => Exit::Failed,
+        // What could be folded was; a shard that is held needs a person all the same.
+        None if report.failed() || !report.held.is_empty() => Exit::Failed,
         None if busy => Exit::Refused,
         None => Exit::Done,
     }
@@ -78,13 +80,21 @@ async fn only(work: &Work) -> Result<TableRef> {
     }
 }
 
-/// Refuses what is not for a pass to wait for.
+/// Refuses outright while a pass runs on a shard, and a table of which no shard can be folded as it is.
 ///
 /// # Errors
-/// `Busy` while a pass runs, `Fatal` for a table that can't be folded as it is.
+/// `Busy`, `Fatal`.
 fn may_run(plan: &Plan) -> Result<()> {
-    fold_holds(plan).iter().try_for_each(|Held { shard, hold }| match hold {
-        Hold::Pass { holder, since_ms } => Err(busy(shard, holder, *since_ms)),
-        other => Err(Error::Fatal(format!("table `{}`: {}", plan.table, held(shard, other)))),
-    })
+    let holds = fold_holds(plan);
+    let running = holds.iter().find_map(|held| match &held.hold {
+        Hold::Pass { holder, since_ms } => Some(busy(&held.shard, holder, *since_ms)),
+        _ => None,
+    });
+    match (running, holds.first()) {
+        (Some(busy), _) => Err(busy),
+        (None, Some(Held { shard, hold })) if plan.jobs().next().is_none() => {
+            Err(Error::Fatal(format!("table `{}`: {}", plan.table, held(shard, hold))))
+        }
+        _ => Ok(()),
+    }
 }

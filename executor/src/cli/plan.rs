@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use planner::facts::TableFacts;
-use planner::plan::{Plan, Trigger, plan_table};
+use planner::plan::{Outcome, Plan, Trigger, plan_table};
 use planner::policy::Policy;
 use planner::{check, draw};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,8 @@ pub(super) async fn of_root(args: &PlanArgs, work: &Work, trigger: Trigger) -> R
     if tables.is_empty() && !args.json {
         return none_found(&work.root);
     }
+    // Who asks for one table wants to see it whatever is the matter with it.
+    let verbose = args.verbose || tables.len() == 1;
     let tender = &work.tender(CancellationToken::new());
     let evaluations = futures::stream::iter(&tables)
         .map(|table| async move { (table, tender.evaluate(table, Depth::Garbage, trigger).await) });
@@ -31,7 +33,7 @@ pub(super) async fn of_root(args: &PlanArgs, work: &Work, trigger: Trigger) -> R
         && let Some((table, evaluation)) = evaluations.next().await
     {
         match evaluation {
-            Ok(evaluation) => tally.show(&evaluation.facts, &evaluation.plan, args.json, args.verbose)?,
+            Ok(evaluation) => tally.show(&evaluation.facts, &evaluation.plan, args.json, verbose)?,
             Err(error) => {
                 tally.failed += 1;
                 if args.json {
@@ -75,8 +77,8 @@ impl Tally {
         if json {
             return line(plan);
         }
-        // A table without shards gets no LSM writes: there is nothing to draw.
-        if facts.shards.is_empty() && !due && !verbose {
+        let held = plan.verdicts.iter().any(|verdict| matches!(verdict.outcome, Outcome::Held { .. }));
+        if facts.shards.is_empty() && !due && !held && plan.complaints.is_empty() && !verbose {
             self.hidden += 1;
             return Ok(());
         }
@@ -88,7 +90,7 @@ impl Tally {
     fn close(&self, json: bool) -> Result<Exit> {
         if !json {
             let mut text = format!("{}: {} due", things(self.tables + self.failed, "table"), count(self.due));
-            let others = [(self.held, "held"), (self.hidden, "without LSM writes"), (self.failed, "failed")];
+            let others = [(self.held, "held"), (self.hidden, "without LSM writes and at rest"), (self.failed, "failed")];
             for (n, what) in others.into_iter().filter(|(n, _)| *n > 0) {
                 text += &format!(", {} {what}", count(n));
             }

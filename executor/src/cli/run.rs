@@ -50,6 +50,7 @@ pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> 
         }
     }
     summary.totals.left = all - summary.totals.tables;
+    summary.totals.interrupted = stop.code().is_some();
     summary.totals.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     close(&mut summary, args.json)?;
     Ok(match stop.code() {

@@ -21,8 +21,6 @@ const OVERRIDES: [&str; 3] = ["caretaker.", "lance.compaction.", "lance.auto_cle
 pub(super) fn overrides(dataset: &Dataset) -> BTreeMap<String, String> {
     let config = dataset.manifest().config.iter();
     let ours = config.filter(|(key, _)| OVERRIDES.iter().any(|prefix| key.starts_with(prefix)));
-    // Read by the fold itself, beside the SSTables it is about.
-    let ours = ours.filter(|(key, _)| !key.starts_with("caretaker.fold."));
     ours.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 

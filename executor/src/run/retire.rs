@@ -48,7 +48,14 @@ pub(crate) async fn retire(table: &Table, shard: &str, sstables: &[SsTableId]) -
                 crate::fault::at(&table.uri, "retire.after").await;
                 return Ok(listed);
             }
-            Err(error) => fenced = Some(error),
+            Err(error) => {
+                let now = store.refresh_latest().await.doing(|| format!("reading shard `{shard}`"))?;
+                // Nobody came in between: storage itself said no.
+                if now.is_some_and(|now| now.version == latest.version && now.writer_epoch == latest.writer_epoch) {
+                    return Err(error).doing(|| format!("writing the manifest of shard `{shard}`"));
+                }
+                fenced = Some(error);
+            }
         }
     }
     let why = fenced.map(|e| e.to_string()).unwrap_or_default();

@@ -48,7 +48,13 @@ impl Policy {
 fn caretaker(policy: &mut Cow<'_, Policy>, key: &str, value: &str) -> Result<(), String> {
     match key {
         // Looked at by the gate and by the decision.
-        "paused" | "cleanup.enabled" => boolean(value).map(drop),
+        "paused" => boolean(value).map(drop).map_err(|why| format!("{why}: the table stays paused")),
+        "cleanup.enabled" => boolean(value).map(drop).map_err(|why| format!("{why}: the table is not cleaned up")),
+        // Read by the fold itself, beside the SSTables it is about.
+        "fold.dropped_columns" => match value {
+            "leave" | "refuse" => Ok(()),
+            other => Err(format!("`{other}` is neither `leave` nor `refuse`: the fold refuses")),
+        },
         _ if PROCESS_WIDE.contains(&key) || key.starts_with("agent_") && Knob::named(key).is_some() => {
             Err("is a setting of the whole process, not of a table".into())
         }
