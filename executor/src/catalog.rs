@@ -126,7 +126,11 @@ impl Root {
             };
             match tokio::fs::metadata(entry.path()).await {
                 Ok(found) if found.is_dir() && is_shell(&entry.path()).await => {
-                    tracing::warn!(root = self.uri, folder = name, "left out: it holds no version and no data of a table");
+                    tracing::warn!(
+                        root = self.uri,
+                        folder = name,
+                        "left out: it holds no version and no data of a table"
+                    );
                 }
                 Ok(found) if found.is_dir() => folders.push(name),
                 Ok(_) => {}

@@ -36,6 +36,8 @@ pub enum Depth {
 pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<TableFacts> {
     let mem_wal = table.mem_wal().await?;
     let segments = base::segments(table).await?;
+    let readable = table.dataset.load_indices().await;
+    let readable = readable.doing(|| format!("reading the indexes of `{}`", table.name))?;
     let indexes = indexes(table, &segments).await?;
     let recorded_at_ms = recorded_at_ms(&segments);
     let mut shards = Vec::new();
@@ -65,7 +67,7 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
         primary_key: table.primary_key(),
         indexes,
         shards,
-        fragments: Some(base::fragments(&table.dataset, &segments)),
+        fragments: Some(base::fragments(&table.dataset, &segments, &readable)),
         stable_row_ids: table.dataset.manifest().uses_stable_row_ids(),
         remap: Some(base::remap(table, &segments).await?),
         overrides: base::overrides(&table.dataset),

@@ -92,8 +92,6 @@ pub enum JobSpec {
     Cleanup {
         /// Versions younger than this stay, milliseconds.
         min_age_ms: u64,
-        /// Unverified files younger than this stay, milliseconds.
-        unverified_age_ms: u64,
         /// The newest versions that stay whatever their age; 0: age alone decides.
         retain_versions: u64,
         /// Most deletions a second; 0: no limit.

@@ -200,6 +200,12 @@ fn cln_14_impossible_values_and_unknown_keys_are_complained_of_and_never_fatal()
     let plan = plan_table(&facts, &policy(), NOW_MS, Trigger::Tick);
     assert_eq!(plan.complaints.iter().map(|c| c.key.as_str()).collect::<Vec<_>>(), bad.map(|(key, _)| key));
     assert!(plan.complaints.iter().all(|c| c.why.len() > 10));
+    // Neither yes nor no: what these two keep from happening does not happen.
+    assert_eq!(plan.jobs().next(), None);
+    for unclear in ["caretaker.cleanup.enabled", "caretaker.paused"] {
+        facts.overrides.remove(unclear);
+    }
+    let plan = plan_table(&facts, &policy(), NOW_MS, Trigger::Tick);
     assert!(matches!(plan.jobs().next(), Some(JobSpec::Cleanup { retain_versions: 7, .. })));
     for age in ["-1s", "9999999999999d", "abc", ""] {
         Policy::default().set("cleanup_min_version_age_secs", age).unwrap_err();

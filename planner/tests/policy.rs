@@ -34,7 +34,6 @@ fn defaults_are_the_documented_ones() {
         ("cleanup_interval_secs", 24 * 3600),
         ("cleanup_initial_version", 20),
         ("cleanup_retry_delay_secs", 60),
-        ("cleanup_unverified_age_secs", 7 * 24 * 3600),
         ("remap_rewrites_min", 8),
         ("remap_age_secs", 3600),
         ("agent_sweep_interval_secs", 600),

@@ -281,3 +281,17 @@ def test_a_table_chooses_its_own_thresholds(caretaker, root):
     lance.dataset(path).update_config({"caretaker.compaction_small_fragments_min": "2"})
     caretaker("run", root)
     assert len(lance.dataset(path).get_fragments()) == 1
+
+
+@pytest.mark.parametrize("shape", ["buckets", "indexed", "stable_row_ids"])
+def test_writes_folds_and_compactions_take_turns(caretaker, root, shape):
+    """A rewrite that waits for its remap changes what may be rewritten together next."""
+    build = Build.of(shape, root)
+    for turn in range(4):
+        caretaker("run", root, **TIDY)
+        check.table(root, build.name, build.expected)
+        rows = list(build.expected.rows.values())
+        build.put(rows[turn::5])
+        build.delete(rows[turn : turn + 2])
+    caretaker("run", root, **REMAP)
+    check.table(root, build.name, build.expected)

@@ -182,7 +182,8 @@ def test_processes_on_one_root_at_once_lose_nothing(root):
         assert process.returncode == 0, out + err
     for build in builds:
         check.table(root, build.name, build.expected, waiting=True)
-    subprocess.run(command("run", root), env=settings, check=True, capture_output=True, timeout=300)
+    last = subprocess.run(command("run", root), env=settings, capture_output=True, text=True, timeout=300)
+    assert last.returncode == 0, last.stdout + last.stderr
     for build in builds:
         check.table(root, build.name, build.expected)
 

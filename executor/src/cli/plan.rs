@@ -90,7 +90,8 @@ impl Tally {
     fn close(&self, json: bool) -> Result<Exit> {
         if !json {
             let mut text = format!("{}: {} due", things(self.tables + self.failed, "table"), count(self.due));
-            let others = [(self.held, "held"), (self.hidden, "without LSM writes and at rest"), (self.failed, "failed")];
+            let others =
+                [(self.held, "held"), (self.hidden, "without LSM writes and at rest"), (self.failed, "failed")];
             for (n, what) in others.into_iter().filter(|(n, _)| *n > 0) {
                 text += &format!(", {} {what}", count(n));
             }

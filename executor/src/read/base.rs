@@ -31,22 +31,43 @@ pub(super) async fn segments(table: &Table) -> Result<Vec<IndexMetadata>> {
     read.doing(|| format!("reading the indexes of `{}`", table.name))
 }
 
-/// Every fragment, in the table's order.
-pub(super) fn fragments(dataset: &Dataset, segments: &[IndexMetadata]) -> Vec<FragmentFacts> {
+/// Every fragment, in the table's order. `readable` are the segments as Lance sees them, rewrites that
+/// wait for a remap applied: what they cover is what its compaction groups by.
+pub(super) fn fragments(dataset: &Dataset, raw: &[IndexMetadata], readable: &[IndexMetadata]) -> Vec<FragmentFacts> {
     let fragments = &dataset.manifest().fragments;
     let mut facts: Vec<FragmentFacts> = fragments.iter().map(fragment).collect();
     // Each segment splits the groups that the segments before it left.
     let mut next = 0;
-    for covered in segments.iter().filter(|s| !is_system_index(s)).filter_map(|s| s.fragment_bitmap.as_ref()) {
+    for covered in bitmaps(readable) {
         let mut split = HashMap::new();
-        for facts in facts.iter_mut().filter(|f| u32::try_from(f.id).is_ok_and(|id| covered.contains(id))) {
+        for facts in facts.iter_mut().filter(|f| contains(covered, f.id)) {
             facts.coverage = *split.entry(facts.coverage).or_insert_with(|| {
                 next += 1;
                 next
             });
         }
     }
+    // Of a segment from before Lance recorded what one covers, or of a type this build can't read, nobody
+    // knows what a rewrite would do to it.
+    let blind = readable.iter().any(|s| !is_system_index(s) && s.fragment_bitmap.is_none());
+    let unread: Vec<&RoaringBitmap> =
+        raw.iter().filter(|s| !readable.iter().any(|r| r.uuid == s.uuid)).flat_map(|s| bitmaps([s])).collect();
+    for facts in &mut facts {
+        facts.excluded |= blind || unread.iter().any(|covered| contains(covered, facts.id));
+    }
     facts
+}
+
+/// What the segments cover that have a user's index behind them.
+fn bitmaps<'a>(segments: impl IntoIterator<Item = &'a IndexMetadata>) -> impl Iterator<Item = &'a RoaringBitmap> {
+    segments
+        .into_iter()
+        .filter(|segment| !is_system_index(segment))
+        .filter_map(|segment| segment.fragment_bitmap.as_ref())
+}
+
+fn contains(covered: &RoaringBitmap, fragment: u64) -> bool {
+    u32::try_from(fragment).is_ok_and(|id| covered.contains(id))
 }
 
 fn fragment(fragment: &Fragment) -> FragmentFacts {

@@ -85,13 +85,10 @@ pub(super) fn limits(found: &mut Found, spec: &JobSpec, facts: &TableFacts, poli
                 progress(found, task.iter().filter_map(find), *target_rows);
             }
         }
-        JobSpec::Cleanup { min_age_ms, unverified_age_ms, .. } => {
+        JobSpec::Cleanup { min_age_ms, .. } => {
             let policy = &policy.cleanup;
-            if policy.min_age_ms == 0
-                || *min_age_ms < policy.min_age_ms
-                || *unverified_age_ms < policy.unverified_age_ms
-            {
-                found.add(Rule::Grace, "a cleanup keeps the minimum ages of versions and files");
+            if policy.min_age_ms == 0 || *min_age_ms < policy.min_age_ms {
+                found.add(Rule::Grace, "a cleanup keeps the minimum age of versions");
             }
         }
         JobSpec::Index { .. } if facts.running.iter().any(|open| open.kind == "compact" && !open.deferred) => {

@@ -38,7 +38,6 @@ pub(crate) fn decide(case: &TableCase<'_>) -> Outcome {
     reasons[..=deciding].rotate_right(1);
     let job = JobSpec::Cleanup {
         min_age_ms: policy.min_age_ms,
-        unverified_age_ms: policy.unverified_age_ms,
         retain_versions: policy.retain_versions,
         delete_rate_max: policy.delete_rate_max,
         read_version: case.table.version,

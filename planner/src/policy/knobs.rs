@@ -257,15 +257,6 @@ pub const KNOBS: &[Knob] = &[
         "How long a failed cleanup waits, whatever trigger holds (R4.4)."
     ),
     knob!(
-        "cleanup_unverified_age_secs",
-        Seconds,
-        7 * 24 * 3600,
-        10 * YEAR_SECS,
-        None,
-        cleanup.unverified_age_ms,
-        "Files that no manifest proves garbage are kept this long (R4.5)."
-    ),
-    knob!(
         "cleanup_retain_versions",
         Count,
         0,

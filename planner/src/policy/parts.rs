@@ -51,8 +51,6 @@ pub struct CleanupPolicy {
     pub initial_version: u64,
     /// How long a failed attempt waits (R4.4).
     pub retry_delay_ms: u64,
-    /// How long a file that no manifest proves garbage is kept (R4.5).
-    pub unverified_age_ms: u64,
     /// Newest versions that stay whatever their age.
     pub retain_versions: u64,
     /// Most deletions a second; 0: no limit.
@@ -123,7 +121,6 @@ impl Default for CleanupPolicy {
             interval_ms: DAY_MS,
             initial_version: 20,
             retry_delay_ms: MINUTE_MS,
-            unverified_age_ms: 7 * DAY_MS,
             retain_versions: 0,
             delete_rate_max: 0,
         }

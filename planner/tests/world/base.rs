@@ -135,7 +135,7 @@ pub(crate) fn wild(facts: impl Strategy<Value = TableFacts>) -> impl Strategy<Va
 
 /// Any number in any knob.
 pub(crate) fn wild_knobs(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value = Policy> {
-    (policy, vec(number(), 26)).prop_map(|(policy, n)| Policy {
+    (policy, vec(number(), 25)).prop_map(|(policy, n)| Policy {
         index: IndexPolicy { rows_min: n[0], permille: n[1], age_ms_max: n[2], segments_max: n[3] },
         compaction: CompactionPolicy {
             small_min: n[4],
@@ -152,12 +152,11 @@ pub(crate) fn wild_knobs(policy: impl Strategy<Value = Policy>) -> impl Strategy
             interval_ms: n[13],
             initial_version: n[14],
             retry_delay_ms: n[15],
-            unverified_age_ms: n[16],
-            retain_versions: n[17],
-            delete_rate_max: n[18],
+            retain_versions: n[16],
+            delete_rate_max: n[17],
         },
-        remap: RemapPolicy { rewrites_min: n[19], age_ms_max: n[20] },
-        agent: AgentPolicy { tick_ms: n[21], sweep_ms: n[22], budget: n[23], backoff_ms: n[24], timeout_ms: n[25] },
+        remap: RemapPolicy { rewrites_min: n[18], age_ms_max: n[19] },
+        agent: AgentPolicy { tick_ms: n[20], sweep_ms: n[21], budget: n[22], backoff_ms: n[23], timeout_ms: n[24] },
         ..policy
     })
 }
