@@ -60,7 +60,7 @@ fn main() {
         }
         _ => {
             for btree in [false, true] {
-                compare(Shape { btree, ..PLAIN }, 3);
+                compare(Shape { btree, ..PLAIN }, 5);
             }
         }
     }
@@ -157,7 +157,7 @@ fn compare(shape: Shape, runs: usize) {
     let dir = tempfile::tempdir().unwrap();
     let made = table::make(dir.path(), shape);
     println!(
-        "\nbase {} rows, {} SSTables of {} rows ({:.1} MB), {}, {runs} run(s), median",
+        "\nbase {} rows, {} SSTables of {} rows ({:.1} MB), {}, {runs} turn(s), median",
         shape.base,
         shape.sstables,
         shape.rows,
@@ -165,32 +165,40 @@ fn compare(shape: Shape, runs: usize) {
         if shape.btree { "BTree on the key" } else { "no key index" },
     );
     println!("{:<38}{:>9}{:>13}{:>9}{:>10}", "", "seconds", "rows/s", "MB/s", "peak MB");
-    let rows = (shape.sstables * shape.rows) as f64;
-    let mut medians = [0.0; VARIANTS.len()];
-    for (at, (variant, name)) in VARIANTS.into_iter().enumerate() {
-        let mut results: Vec<(f64, u64)> = (0..runs)
-            .map(|_| {
-                let copy = table::copy(&made.uri, dir.path());
-                let result = in_own_process(variant, &copy);
-                if variant != "c" {
-                    table::verify(&copy, made.rows_after);
-                }
-                std::fs::remove_dir_all(copy).unwrap();
-                result
-            })
-            .collect();
-        results.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (seconds, _) = results[results.len() / 2];
-        let peak = results.iter().map(|r| r.1).max().unwrap_or(0);
-        medians[at] = seconds;
-        println!(
-            "{name:<38}{seconds:>9.3}{:>13.0}{:>9.1}{:>10.0}",
-            rows / seconds,
-            made.sstable_bytes as f64 / 1e6 / seconds,
-            peak as f64 / 1e6
-        );
+    // Variants take turns, so that a machine that gets slower meanwhile gets slower for all of them.
+    let mut seconds = vec![Vec::new(); VARIANTS.len()];
+    let mut peaks = vec![0; VARIANTS.len()];
+    for _ in 0..runs {
+        for (at, (variant, _)) in VARIANTS.into_iter().enumerate() {
+            let copy = table::copy(&made.uri, dir.path());
+            let (took, peak) = in_own_process(variant, &copy);
+            if variant != "c" {
+                table::verify(&copy, made.rows_after);
+            }
+            std::fs::remove_dir_all(copy).unwrap();
+            seconds[at].push(took);
+            peaks[at] = peaks[at].max(peak);
+        }
     }
-    println!("a/b {:.1}x   b/c {:.2}x", medians[0] / medians[1], medians[1] / medians[2]);
+    let rows = (shape.sstables * shape.rows) as f64;
+    for (at, (_, name)) in VARIANTS.into_iter().enumerate() {
+        let took = median(seconds[at].iter().copied());
+        let megabytes = made.sstable_bytes as f64 / 1e6 / took;
+        println!("{name:<38}{took:>9.3}{:>13.0}{megabytes:>9.1}{:>10.0}", rows / took, peaks[at] as f64 / 1e6);
+    }
+    let ratio = |a: usize, b: usize| median(seconds[a].iter().zip(&seconds[b]).map(|(a, b)| a / b));
+    println!(
+        "medians of the turns' ratios: a/b {:.1}x   b/c {:.2}x   d/e {:.1}x",
+        ratio(0, 1),
+        ratio(1, 2),
+        ratio(3, 4)
+    );
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// A prefix of 2 GiB under the default memory bound.
