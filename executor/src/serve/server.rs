@@ -30,6 +30,10 @@ use crate::report::{JobEnd, JobReport};
 use crate::run::Progress;
 use crate::tend::Tender;
 
+/// How long a look of the walk may take. What takes longer is the evaluation's to judge, which makes a
+/// table that hangs a failing one: the others wait for it no longer.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
+
 pub(super) struct Server {
     service: Service,
     agent: Agent,
@@ -337,8 +341,7 @@ impl Server {
         let tables = seen.filter_map(|watched| Some((watched.table.clone(), watched.seen.clone()?))).collect();
         let (session, heard) = (self.service.session.clone(), self.state.heard.clone());
         let at_once = usize::try_from(policy.agent.budget).unwrap_or(usize::MAX);
-        // A look that takes longer than a tick is the evaluation's to judge: others must not wait for it.
-        let patience = Duration::from_millis(policy.tick_ms.min(policy.agent.timeout_ms));
+        let patience = LOOK_PATIENCE.min(Duration::from_millis(policy.agent.timeout_ms));
         self.tasks.spawn(async move {
             let walked = caught("the walk", async { Ok(walk(session, tables, at_once, patience, heard).await) }).await;
             if let Err(error) = walked {
