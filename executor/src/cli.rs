@@ -346,7 +346,9 @@ fn command() -> clap::Command {
         )
         .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
     for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
-        command = command.mut_subcommand(name, |sub| sub.arg(config_arg()).args(settings::keys().map(flag)));
+        command = command.mut_subcommand(name, |sub| {
+            sub.arg(config_arg()).args(settings::keys().map(flag)).args(settings::renamed().map(old))
+        });
     }
     command
 }
@@ -372,10 +374,16 @@ fn flag(key: Key) -> Arg {
         .help_heading(SETTINGS)
 }
 
+/// A flag that is known only to be refused with its new name.
+fn old(key: &'static str) -> Arg {
+    Arg::new(key).long(key.replace('_', "-")).hide(true)
+}
+
 fn from_flags(flags: Option<&ArgMatches>) -> Vec<Given> {
-    let text = |key: Key| flags?.try_get_one::<String>(key.name()).ok()?.cloned();
-    let given = settings::keys().filter_map(|key| Some((key, text(key)?)));
-    given.map(|(key, text)| Given { key: key.name().into(), text, source: Source::Flag(key.flag()) }).collect()
+    let text = |key: &str| flags?.try_get_one::<String>(key).ok()?.cloned();
+    let keys = settings::keys().map(Key::name).chain(settings::renamed());
+    let given = keys.filter_map(|key| Some((key, text(key)?)));
+    given.map(|(key, text)| Given { key: key.into(), text, source: Source::Flag(key.replace('_', "-")) }).collect()
 }
 
 fn read_settings(path: &str) -> Result<Vec<Given>> {

@@ -100,6 +100,11 @@ pub enum Key {
     Own(&'static Own),
 }
 
+/// Old keys of settings that have another name now.
+pub fn renamed() -> impl Iterator<Item = &'static str> {
+    RENAMED.iter().map(|(old, _, _)| *old)
+}
+
 /// Every setting.
 pub fn keys() -> impl Iterator<Item = Key> {
     KNOBS.iter().map(Key::Knob).chain(OWN.iter().map(Key::Own))
