@@ -12,6 +12,7 @@ DEMO := $(abspath $(TARGET))/demo
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
+demo: export CARETAKER_STATE_DIR = none
 demo: ## a real LanceDB table before and after Caretaker
 	@VENV=$(VENV) .ci/setup build python
 	@echo "building caretaker (the first time takes ten to twenty minutes)"

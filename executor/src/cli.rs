@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use self::bars::Bars;
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
+use crate::history::History;
+use crate::serve::Service;
 use crate::settings::{self, CONFIG_ENV, Given, Key, Settings, Source};
 use crate::signal::{BY_INTERRUPT, BY_TERM, Stop};
 use crate::tend::Tender;
@@ -193,11 +195,30 @@ struct Work {
     root: Root,
     session: Arc<Session>,
     settings: Settings,
+    history: History,
 }
 
 impl Work {
     fn tender(&self, stop: CancellationToken) -> Tender {
-        Tender::new(self.settings.policy.clone(), self.session.clone(), stop)
+        let mut tender = Tender::new(self.settings.policy.clone(), self.session.clone(), stop);
+        tender.history = self.history.clone();
+        tender
+    }
+}
+
+/// What a command is about. One that only looks leaves the job history as it is, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    Look,
+    Tend,
+    Serve,
+}
+
+async fn history(settings: &Settings, intent: Intent) -> Result<History> {
+    match (settings.state_dir(|name| std::env::var_os(name))?, intent) {
+        (None, _) => Ok(History::default()),
+        (Some(dir), Intent::Look) => History::look(&dir).await,
+        (Some(dir), Intent::Tend | Intent::Serve) => History::open(&dir).await,
     }
 }
 
@@ -236,22 +257,22 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         }
         Command::Plan(args) => {
             let root = args.root.clone().unwrap_or_default();
-            on(&root, settings()?, log::QUIET, async |work, _| plan::of_root(&args, &work, Trigger::Tick).await)
+            on(&root, settings()?, Intent::Look, async |work, _| plan::of_root(&args, &work, Trigger::Tick).await)
         }
         Command::Run(args) if args.dry_run => {
             let (root, plan) = (args.root.clone(), args.into_plan());
-            on(&root, settings()?, log::QUIET, async |work, _| plan::of_root(&plan, &work, Trigger::Relief).await)
+            on(&root, settings()?, Intent::Look, async |work, _| plan::of_root(&plan, &work, Trigger::Relief).await)
         }
         Command::Run(args) => {
-            on(&args.root, settings()?, log::QUIET, async |work, bars| run::run(&args, work, bars).await)
+            on(&args.root, settings()?, Intent::Tend, async |work, bars| run::run(&args, work, bars).await)
         }
         Command::Compact(args) => {
-            on(&args.table, settings()?, log::QUIET, async |work, bars| compact::run(&args, work, bars).await)
+            on(&args.table, settings()?, Intent::Tend, async |work, bars| compact::run(&args, work, bars).await)
         }
         Command::Facts(args) => {
-            on(&args.table, settings()?, log::QUIET, async |work, _| facts::run(&args, &work).await)
+            on(&args.table, settings()?, Intent::Look, async |work, _| facts::run(&args, &work).await)
         }
-        Command::Serve(args) => on(&args.root, settings()?, log::TALKING, async |work, _| serve(work).await),
+        Command::Serve(args) => on(&args.root, settings()?, Intent::Serve, async |work, _| serve(work).await),
     }
 }
 
@@ -259,16 +280,18 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
 fn on(
     root: &str,
     settings: Settings,
-    level: &str,
+    intent: Intent,
     command: impl AsyncFnOnce(Work, Bars) -> Result<Exit>,
 ) -> Result<Exit> {
     let bars = Bars::default();
-    log::start(&settings, level, bars.clone());
+    log::start(&settings, if intent == Intent::Serve { log::TALKING } else { log::QUIET }, bars.clone());
     let root = Root::parse(root)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
-    let exit =
-        runtime.block_on(async { command(Work { root, session: crate::table::session(), settings }, bars).await });
+    let exit = runtime.block_on(async {
+        let history = history(&settings, intent).await?;
+        command(Work { root, session: crate::table::session(), settings, history }, bars).await
+    });
     // Reads that nobody waits for any more must not hold the process.
     runtime.shutdown_background();
     exit
@@ -280,8 +303,10 @@ async fn serve(work: Work) -> Result<Exit> {
     }
     let stop = Stop::listen()?;
     let tender = Arc::new(work.tender(stop.token().clone()));
-    let pace = work.settings.pace();
-    crate::serve::serve(work.root, work.session, tender, pace, stop.token().clone()).await?;
+    let tables_at_once = work.settings.tables_at_once;
+    let service =
+        Service { root: work.root, session: work.session, tender, tables_at_once, listen: work.settings.listen };
+    service.run(stop.token().clone()).await?;
     Ok(Exit::Done)
 }
 
@@ -321,7 +346,9 @@ fn command() -> clap::Command {
         )
         .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
     for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
-        command = command.mut_subcommand(name, |sub| sub.arg(config_arg()).args(settings::keys().map(flag)));
+        command = command.mut_subcommand(name, |sub| {
+            sub.arg(config_arg()).args(settings::keys().map(flag)).args(settings::renamed().map(old))
+        });
     }
     command
 }
@@ -347,10 +374,16 @@ fn flag(key: Key) -> Arg {
         .help_heading(SETTINGS)
 }
 
+/// A flag that is known only to be refused with its new name.
+fn old(key: &'static str) -> Arg {
+    Arg::new(key).long(key.replace('_', "-")).hide(true)
+}
+
 fn from_flags(flags: Option<&ArgMatches>) -> Vec<Given> {
-    let text = |key: Key| flags?.try_get_one::<String>(key.name()).ok()?.cloned();
-    let given = settings::keys().filter_map(|key| Some((key, text(key)?)));
-    given.map(|(key, text)| Given { key: key.name().into(), text, source: Source::Flag(key.flag()) }).collect()
+    let text = |key: &str| flags?.try_get_one::<String>(key).ok()?.cloned();
+    let keys = settings::keys().map(Key::name).chain(settings::renamed());
+    let given = keys.filter_map(|key| Some((key, text(key)?)));
+    given.map(|(key, text)| Given { key: key.into(), text, source: Source::Flag(key.replace('_', "-")) }).collect()
 }
 
 fn read_settings(path: &str) -> Result<Vec<Given>> {

@@ -1,76 +1,262 @@
-//! What became of a table's jobs, as far as later decisions need it.
+//! What became of a table's jobs, in an SQLite file that outlives the process.
+//!
+//! A table is known by its address, whatever root it was reached from, so that `serve` on a database
+//! and `run` on one of its tables share their marks. Several processes may have the file open.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+mod store;
+
+use std::path::Path;
 
 use planner::facts::{CleanupFacts, CleanupSuccess, FailedFacts, TableFacts};
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteConnection;
 
+use self::store::{int, trouble, uint};
+use crate::error::{Error, Result};
 use crate::report::{JobEnd, JobReport};
 
+/// Job results that are kept of one table, the newest.
+pub const RESULTS_MAX: u64 = 1_000;
+/// How long the result of a finished job is kept (SPEC section 7).
+const RESULTS_KEPT_MS: u64 = 14 * 24 * 3_600_000;
+
 /// Of every table, by its address.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct History {
-    tables: Mutex<HashMap<String, TableHistory>>,
+    pool: SqlitePool,
+    /// Where it is, for messages.
+    place: String,
+    /// A look at it changes nothing.
+    writes: bool,
 }
 
-#[derive(Clone, Debug, Default)]
-struct TableHistory {
-    last_cleanup: Option<CleanupSuccess>,
-    last_cleanup_failure_at_ms: Option<u64>,
-    failed: BTreeMap<String, FailedFacts>,
-    /// Since when an index has lacked rows, as far as evaluations have seen.
-    unindexed_since_ms: BTreeMap<String, u64>,
+/// A finished job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobResult {
+    /// Job type.
+    pub job: String,
+    /// How it ended: `done`, `superseded`, `busy` or `failed`.
+    pub outcome: String,
+    /// When, milliseconds since the epoch.
+    pub ended_at_ms: u64,
+    /// Its report.
+    pub report: serde_json::Value,
+}
+
+/// A row of `cleanup`: start, end and recorded version of the last success, and the last failure.
+type Marks = (Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+
+impl Default for History {
+    fn default() -> Self {
+        Self { pool: store::in_memory(), place: "memory".into(), writes: true }
+    }
 }
 
 impl History {
-    /// Adds to `facts` what is known from before.
-    pub fn complete(&self, uri: &str, facts: &mut TableFacts, now_ms: u64) {
-        let mut tables = self.tables.lock().unwrap_or_else(|e| e.into_inner());
-        let known = tables.entry(uri.to_string()).or_default();
-        known.unindexed_since_ms.retain(|name, _| facts.indexes.iter().any(|index| index.name == *name));
-        for index in &mut facts.indexes {
-            if index.unindexed_rows == Some(0) {
-                known.unindexed_since_ms.remove(&index.name);
-            } else {
-                index.unindexed_since_ms = Some(*known.unindexed_since_ms.entry(index.name.clone()).or_insert(now_ms));
-            }
-        }
-        facts.cleanup = Some(CleanupFacts {
-            opted_out: false,
-            last_success: known.last_cleanup,
-            last_failure_at_ms: known.last_cleanup_failure_at_ms,
-        });
-        facts.failed = known.failed.values().cloned().collect();
+    /// Opens the history in the folder `dir`, and makes it where there is none.
+    ///
+    /// # Errors
+    /// `Invalid` names a file that can't be written, is damaged, or was written by a newer Caretaker.
+    pub async fn open(dir: &Path) -> Result<Self> {
+        let (pool, place) = store::open(dir).await?;
+        Ok(Self { pool, place, writes: true })
     }
 
-    /// Remembers a job's end. A race that was lost is neither a failure nor a success.
-    pub fn record(&self, uri: &str, job: &JobReport, now_ms: u64) {
-        let mut tables = self.tables.lock().unwrap_or_else(|e| e.into_inner());
-        let known = tables.entry(uri.to_string()).or_default();
+    /// Opens the history in `dir` to look at it only; where there is none, an empty one.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn look(dir: &Path) -> Result<Self> {
+        match store::look(dir).await? {
+            Some((pool, place)) => Ok(Self { pool, place, writes: false }),
+            None => Ok(Self { writes: false, ..Self::default() }),
+        }
+    }
+
+    /// Adds to `facts` what is known from before.
+    ///
+    /// # Errors
+    /// `Retry` or `Invalid` when the file can't be read or written.
+    pub async fn complete(&self, uri: &str, facts: &mut TableFacts, now_ms: u64) -> Result<()> {
+        self.unindexed(uri, facts, now_ms).await.map_err(|e| trouble(&self.place, e))?;
+        let (last_success, last_failure_at_ms) = self.cleanup(uri).await.map_err(|e| trouble(&self.place, e))?;
+        facts.cleanup = Some(CleanupFacts { opted_out: false, last_success, last_failure_at_ms });
+        facts.failed = self.failed(uri).await.map_err(|e| trouble(&self.place, e))?;
+        Ok(())
+    }
+
+    /// Remembers a job's end. A race that was lost is neither a failure nor a success, and only a
+    /// success moves the marks of the last one.
+    ///
+    /// # Errors
+    /// `Retry` or `Invalid` when the file can't be written; the job itself has ended all the same.
+    pub async fn record(&self, uri: &str, job: &JobReport, now_ms: u64) -> Result<()> {
+        let report = serde_json::to_string(job).map_err(|e| Error::Fatal(format!("can't write JSON: {e}")))?;
+        self.recorded(uri, job, &report, now_ms).await.map_err(|e| trouble(&self.place, e))
+    }
+
+    /// The newest results of a table, the newest first.
+    ///
+    /// # Errors
+    /// As [`Self::complete`].
+    pub async fn results(&self, uri: &str, most: u64) -> Result<Vec<JobResult>> {
+        let rows: Vec<(String, String, i64, String)> = sqlx::query_as(
+            "SELECT job, outcome, ended_at_ms, report FROM result WHERE uri = ? ORDER BY id DESC LIMIT ?",
+        )
+        .bind(uri)
+        .bind(int(most))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|e| trouble(&self.place, e))?;
+        let result = |(job, outcome, at, report): (String, String, i64, String)| JobResult {
+            job,
+            outcome,
+            ended_at_ms: uint(at),
+            report: serde_json::from_str(&report).unwrap_or_default(),
+        };
+        Ok(rows.into_iter().map(result).collect())
+    }
+
+    /// Since when each index has lacked rows, as far as evaluations have seen.
+    async fn unindexed(&self, uri: &str, facts: &mut TableFacts, now_ms: u64) -> sqlx::Result<()> {
+        let known: Vec<(String, i64)> = sqlx::query_as("SELECT index_name, since_ms FROM unindexed WHERE uri = ?")
+            .bind(uri)
+            .fetch_all(&self.pool)
+            .await?;
+        let since = |name: &str| known.iter().find(|(index, _)| index == name).map(|(_, since)| uint(*since));
+        let lacks = |name: &str| facts.indexes.iter().any(|i| i.name == name && i.unindexed_rows != Some(0));
+        let over: Vec<&String> = known.iter().map(|(name, _)| name).filter(|name| !lacks(name)).collect();
+        let mut new = Vec::new();
+        for index in facts.indexes.iter().filter(|index| index.unindexed_rows != Some(0)) {
+            if since(&index.name).is_none() {
+                new.push(index.name.clone());
+            }
+        }
+        // Most evaluations change nothing: those don't ask for the one lock there is.
+        if self.writes && !(over.is_empty() && new.is_empty()) {
+            let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+            for name in over {
+                let gone = sqlx::query("DELETE FROM unindexed WHERE uri = ? AND index_name = ?");
+                gone.bind(uri).bind(name).execute(&mut *tx).await?;
+            }
+            for name in &new {
+                let seen = sqlx::query("INSERT OR IGNORE INTO unindexed (uri, index_name, since_ms) VALUES (?, ?, ?)");
+                seen.bind(uri).bind(name).bind(int(now_ms)).execute(&mut *tx).await?;
+            }
+            tx.commit().await?;
+        }
+        for index in facts.indexes.iter_mut().filter(|index| index.unindexed_rows != Some(0)) {
+            index.unindexed_since_ms = Some(since(&index.name).unwrap_or(now_ms));
+        }
+        Ok(())
+    }
+
+    /// The last successful cleanup, and when one failed last.
+    async fn cleanup(&self, uri: &str) -> sqlx::Result<(Option<CleanupSuccess>, Option<u64>)> {
+        let row: Option<Marks> = sqlx::query_as(
+            "SELECT start_version, finished_at_ms, recorded_version, failed_at_ms FROM cleanup WHERE uri = ?",
+        )
+        .bind(uri)
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some((start, finished, recorded, failed)) = row else { return Ok((None, None)) };
+        let success = || {
+            Some(CleanupSuccess {
+                start_version: uint(start?),
+                finished_at_ms: uint(finished?),
+                recorded_version: uint(recorded?),
+            })
+        };
+        Ok((success(), failed.map(uint)))
+    }
+
+    async fn failed(&self, uri: &str) -> sqlx::Result<Vec<FailedFacts>> {
+        let rows: Vec<(String, i64, i64)> =
+            sqlx::query_as("SELECT job, times, last_at_ms FROM failing WHERE uri = ? ORDER BY job")
+                .bind(uri)
+                .fetch_all(&self.pool)
+                .await?;
+        let failed = |(kind, times, at)| FailedFacts { kind, times: uint(times), last_at_ms: uint(at) };
+        Ok(rows.into_iter().map(failed).collect())
+    }
+
+    async fn recorded(&self, uri: &str, job: &JobReport, report: &str, now_ms: u64) -> sqlx::Result<()> {
+        let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::query("INSERT INTO result (uri, job, outcome, ended_at_ms, millis, report) VALUES (?, ?, ?, ?, ?, ?)")
+            .bind(uri)
+            .bind(&job.job)
+            .bind(job.end.outcome())
+            .bind(int(now_ms))
+            .bind(int(job.millis))
+            .bind(report)
+            .execute(&mut *tx)
+            .await?;
         match &job.end {
             JobEnd::Superseded { .. } | JobEnd::Busy { .. } => {}
-            JobEnd::Failed { .. } => {
-                if job.job == "cleanup" {
-                    known.last_cleanup_failure_at_ms = Some(now_ms);
-                }
-                let failed = known.failed.entry(job.job.clone()).or_insert_with(|| FailedFacts {
-                    kind: job.job.clone(),
-                    times: 0,
-                    last_at_ms: now_ms,
-                });
-                failed.times += 1;
-                failed.last_at_ms = now_ms;
-            }
+            JobEnd::Failed { .. } => count_failure(&mut tx, uri, &job.job, now_ms).await?,
             done => {
-                known.failed.remove(&job.job);
+                let over = sqlx::query("DELETE FROM failing WHERE uri = ? AND job = ?");
+                over.bind(uri).bind(&job.job).execute(&mut *tx).await?;
                 if let JobEnd::Cleaned(report) = done {
-                    known.last_cleanup = Some(CleanupSuccess {
-                        start_version: report.start_version,
-                        finished_at_ms: now_ms,
-                        recorded_version: report.start_version,
-                    });
+                    move_marks(&mut tx, uri, report.start_version, report.end_version, now_ms).await?;
                 }
             }
         }
+        forget_old(&mut tx, uri, now_ms).await?;
+        tx.commit().await
     }
 }
+
+async fn count_failure(tx: &mut SqliteConnection, uri: &str, job: &str, now_ms: u64) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO failing (uri, job, times, last_at_ms) VALUES (?1, ?2, 1, ?3)
+         ON CONFLICT (uri, job) DO UPDATE SET times = times + 1, last_at_ms = ?3",
+    )
+    .bind(uri)
+    .bind(job)
+    .bind(int(now_ms))
+    .execute(&mut *tx)
+    .await?;
+    if job == "cleanup" {
+        sqlx::query(
+            "INSERT INTO cleanup (uri, failed_at_ms) VALUES (?1, ?2)
+             ON CONFLICT (uri) DO UPDATE SET failed_at_ms = ?2",
+        )
+        .bind(uri)
+        .bind(int(now_ms))
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
+}
+
+async fn move_marks(tx: &mut SqliteConnection, uri: &str, start: u64, end: u64, now_ms: u64) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO cleanup (uri, start_version, finished_at_ms, recorded_version) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (uri) DO UPDATE SET start_version = ?2, finished_at_ms = ?3, recorded_version = ?4",
+    )
+    .bind(uri)
+    .bind(int(start))
+    .bind(int(now_ms))
+    .bind(int(end))
+    .execute(&mut *tx)
+    .await?;
+    Ok(())
+}
+
+async fn forget_old(tx: &mut SqliteConnection, uri: &str, now_ms: u64) -> sqlx::Result<()> {
+    let old = sqlx::query("DELETE FROM result WHERE ended_at_ms < ?");
+    old.bind(int(now_ms.saturating_sub(RESULTS_KEPT_MS))).execute(&mut *tx).await?;
+    sqlx::query(
+        "DELETE FROM result WHERE uri = ?1
+         AND id <= (SELECT id FROM result WHERE uri = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+    )
+    .bind(uri)
+    .bind(int(RESULTS_MAX))
+    .execute(&mut *tx)
+    .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -95,6 +95,18 @@ impl std::fmt::Display for JobEnd {
     }
 }
 
+impl JobEnd {
+    /// How it ended in one word, for the history and for metrics.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Superseded { .. } => "superseded",
+            Self::Busy { .. } => "busy",
+            Self::Failed { .. } => "failed",
+            _ => "done",
+        }
+    }
+}
+
 impl From<Error> for JobEnd {
     fn from(error: Error) -> Self {
         match error {

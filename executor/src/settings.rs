@@ -8,32 +8,48 @@ mod own;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use planner::policy::{KNOBS, Knob, Policy, Unit};
 use toml::de::{DeTable, DeValue};
 
 pub use self::own::{OWN, Own};
 use crate::error::{Error, Result};
-use crate::serve::Pace;
 
 /// Environment name of the settings file's path.
 pub const CONFIG_ENV: &str = "CARETAKER_CONFIG";
+/// Settings that have another name now: refused with it, by the old key and its environment name.
+const RENAMED: &[(&str, &str, &str)] =
+    &[("sweep_interval_secs", "CARETAKER_SWEEP_INTERVAL_SECS", "agent_sweep_interval_secs")];
 
 /// Everything a deployment may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What the planner decides by.
     pub policy: Policy,
-    /// Seconds between two walks of a table's folders (R3.1).
-    pub sweep_secs: u64,
-    /// Tables tended at once.
+    /// Tables whose jobs run at once.
     pub tables_at_once: usize,
+    /// Where the job history lies.
+    pub state_dir: StateDir,
+    /// Where `serve` answers HTTP; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
     /// What is logged; `None` leaves it to the command.
     pub log_level: Option<String>,
     /// How it is logged.
     pub log_format: LogFormat,
     sources: BTreeMap<&'static str, Source>,
+}
+
+/// Where the job history lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateDir {
+    /// Where this user's programs keep their state.
+    Auto,
+    /// Nowhere.
+    None,
+    /// A folder.
+    Path(PathBuf),
 }
 
 /// How log lines look.
@@ -82,6 +98,11 @@ pub enum Key {
     Knob(&'static Knob),
     /// Of the executor.
     Own(&'static Own),
+}
+
+/// Old keys of settings that have another name now.
+pub fn renamed() -> impl Iterator<Item = &'static str> {
+    RENAMED.iter().map(|(old, _, _)| *old)
 }
 
 /// Every setting.
@@ -170,8 +191,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: Policy::default(),
-            sweep_secs: 600,
             tables_at_once: 8,
+            state_dir: StateDir::Auto,
+            listen: None,
             log_level: None,
             log_format: LogFormat::Text,
             sources: BTreeMap::new(),
@@ -205,12 +227,26 @@ impl Settings {
         self.sources.get(key.name()).unwrap_or(&Source::Default)
     }
 
-    /// How `serve` goes about it.
-    pub fn pace(&self) -> Pace {
-        Pace {
-            tick: Duration::from_millis(self.policy.tick_ms),
-            sweep: Duration::from_secs(self.sweep_secs),
-            tables_at_once: self.tables_at_once,
+    /// The folder of the job history; `None`: it is kept in memory.
+    ///
+    /// # Errors
+    /// `Invalid` where the environment names no place for it.
+    pub fn state_dir(&self, env: impl Fn(&str) -> Option<OsString>) -> Result<Option<PathBuf>> {
+        let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        match &self.state_dir {
+            StateDir::None => Ok(None),
+            StateDir::Path(path) => Ok(Some(path.clone())),
+            StateDir::Auto => {
+                let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+                let state = state.ok_or_else(|| {
+                    Error::Invalid(
+                        "neither XDG_STATE_HOME nor HOME says where the job history goes; name a folder with \
+                         --state-dir, or `none` to forget it at the end"
+                            .into(),
+                    )
+                })?;
+                Ok(Some(state.join("caretaker")))
+            }
         }
     }
 }
@@ -220,11 +256,13 @@ impl Settings {
 /// # Errors
 /// `Invalid` for a value that is not UTF-8.
 pub fn from_env(get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Given>> {
-    let set = keys().filter_map(|key| Some((key, key.env(), get(&key.env())?)));
-    set.map(|(key, env, value)| {
+    let names = keys().map(|key| (key.name(), key.env()));
+    let names = names.chain(RENAMED.iter().map(|(key, env, _)| (*key, env.to_string())));
+    let set = names.filter_map(|(key, env)| Some((key, get(&env)?, env)));
+    set.map(|(key, value, env)| {
         let text = value.into_string();
         let text = text.map_err(|_| Error::Invalid(format!("environment {env}: the value is not UTF-8")))?;
-        Ok(Given { key: key.name().into(), text, source: Source::Env(env) })
+        Ok(Given { key: key.into(), text, source: Source::Env(env) })
     })
     .collect()
 }
@@ -274,6 +312,9 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 fn did_you_mean(key: &str) -> String {
+    if let Some((_, _, now)) = RENAMED.iter().find(|(old, _, _)| *old == key) {
+        return format!("; it is called `{now}` now");
+    }
     match nearest(&key.to_ascii_lowercase().replace('-', "_"), keys().map(Key::name)) {
         Some(known) if known != key => format!("; did you mean `{known}`?"),
         Some(_) => String::new(),
@@ -342,11 +383,47 @@ mod tests {
             let why = refusal(env(&[("WAL_COMPACT_TRIGGER_COUNT", bad)]));
             assert!(why.starts_with(&format!("`wal_compact_trigger_count`: `{bad}` ")), "{why}");
             assert!(why.ends_with("(environment WAL_COMPACT_TRIGGER_COUNT)"), "{why}");
-            for key in ["sweep_interval_secs", "tables_at_once"] {
-                let why = refusal([flag(key, bad)]);
-                assert!(why.starts_with(&format!("`{key}`: `{bad}` ")) && why.contains("flag --"), "{why}");
-            }
+            let why = refusal([flag("tables_at_once", bad)]);
+            assert!(why.starts_with(&format!("`tables_at_once`: `{bad}` ")) && why.contains("flag --"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_setting_that_was_renamed_is_refused_with_its_new_name() {
+        let both = [flag("sweep_interval_secs", "60"), env(&[("CARETAKER_SWEEP_INTERVAL_SECS", "60")]).remove(0)];
+        for given in both {
+            let why = refusal([given]);
+            assert!(why.contains("it is called `agent_sweep_interval_secs` now"), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_others_could_reach_is_refused() {
+        for right in ["127.0.0.1:9650", "[::1]:0", "off"] {
+            let settings = Settings::resolve([flag("listen", right)]).unwrap();
+            assert_eq!(settings.listen.map_or("off".into(), |a| a.to_string()), right);
+        }
+        for public in ["0.0.0.0:9650", "[::]:9650", "192.168.1.5:80"] {
+            let why = refusal([flag("listen", public)]);
+            assert!(why.contains(public) && why.contains("no keys") && why.contains("127.0.0.1:9650"), "{why}");
+        }
+        for wrong in ["", "9650", "localhost", "127.0.0.1"] {
+            assert!(refusal([flag("listen", wrong)]).contains("write off, or a loopback address"));
+        }
+    }
+
+    #[test]
+    fn the_history_goes_where_the_users_state_goes_unless_a_folder_is_named() {
+        let dir = |given: &str, env: &[(&str, &str)]| {
+            let settings = Settings::resolve([flag("state_dir", given)]).unwrap();
+            let get = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+            settings.state_dir(get).map(|dir| dir.map(|dir| dir.display().to_string())).map_err(|e| e.to_string())
+        };
+        let home = ("HOME", "/home/a");
+        assert_eq!(dir("auto", &[home, ("XDG_STATE_HOME", "/s")]), Ok(Some("/s/caretaker".into())));
+        assert_eq!(dir("auto", &[home, ("XDG_STATE_HOME", "")]), Ok(Some("/home/a/.local/state/caretaker".into())));
+        assert!(dir("auto", &[]).is_err_and(|why| why.contains("--state-dir")));
+        assert_eq!((dir("none", &[]), dir("x/y", &[])), (Ok(None), Ok(Some("x/y".into()))));
     }
 
     #[test]
@@ -401,10 +478,10 @@ mod tests {
     #[test]
     fn units_are_understood() {
         let settings =
-            Settings::resolve([flag("sweep_interval_secs", "10m"), flag("compact_pass_target_bytes", "1GiB")]);
+            Settings::resolve([flag("agent_sweep_interval_secs", "10m"), flag("compact_pass_target_bytes", "1GiB")]);
         let settings = settings.unwrap();
-        assert_eq!((settings.sweep_secs, settings.policy.pass_bytes), (600, 1 << 30));
-        assert!(refusal([flag("sweep_interval_secs", "366d")]).contains("365d"));
+        assert_eq!((settings.policy.agent.sweep_ms, settings.policy.pass_bytes), (600_000, 1 << 30));
+        assert!(refusal([flag("agent_sweep_interval_secs", "366d")]).contains("365d"));
     }
 
     #[test]

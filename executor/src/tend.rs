@@ -105,6 +105,7 @@ impl Tender {
     /// # Errors
     /// Whatever keeps the table from being read.
     pub async fn evaluate(&self, table: &TableRef, depth: Depth, trigger: Trigger) -> Result<Evaluation> {
+        crate::fault::at(&table.uri, "evaluate.before").await;
         let table = Table::open(&table.name, &table.uri, &self.session).await?;
         let mut facts = table_facts(&table, depth, &self.sizes).await?;
         for shard in &mut facts.shards {
@@ -115,7 +116,7 @@ impl Tender {
             Error::Invalid(format!("`{}` is not as a table can be: {}", facts.table, why.join("; ")))
         })?;
         let now = now_ms();
-        self.history.complete(&table.uri, &mut facts, now);
+        self.history.complete(&table.uri, &mut facts, now).await?;
         let mut plan = plan_table(&facts, &self.policy, now, trigger);
         if let Some(only) = &self.only_shard {
             plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));
@@ -193,9 +194,9 @@ impl Tender {
             }
             for mut job in self.run(&evaluation.table, due, progress).await {
                 tried.ended(&mut job, &evaluation.facts);
-                self.history.record(&evaluation.table.uri, &job, now_ms());
-                let (on, millis) = (job.on.join(" "), job.millis);
-                tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
+                if let Err(error) = self.record(&evaluation.table, &job).await {
+                    report.error = Some(error.to_string());
+                }
                 report.jobs.push(job);
             }
             if until == Until::Once {
@@ -209,8 +210,23 @@ impl Tender {
         Err(Error::Fatal(format!("`{}` did not come to rest in {ROUNDS_MAX} rounds", table.name)))
     }
 
+    /// Writes a job's end into the log and the history.
+    ///
+    /// # Errors
+    /// The history can't be written; what the job did stays done.
+    pub(crate) async fn record(&self, table: &Table, job: &JobReport) -> Result<()> {
+        let (on, millis) = (job.on.join(" "), job.millis);
+        tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
+        self.history.record(&table.uri, job, now_ms()).await
+    }
+
+    /// Opens the newest version of a table.
+    pub(crate) async fn open(&self, table: &TableRef) -> Result<Table> {
+        Table::open(&table.name, &table.uri, &self.session).await
+    }
+
     /// Runs due jobs in plan order; all folds of the table go into one pass and one commit.
-    async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
+    pub(crate) async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let mut reports = Vec::new();
         let (folds, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(|job| matches!(job, JobSpec::Fold { .. }));
         let (first, last): (Vec<_>, Vec<_>) = rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 # Passes here have no readers that opened the table before them, except where a test says so.
-SETTINGS = {"RETIRE_DELAY_SECS": "0"}
+# Each run begins without a history: tables of one test are not those of another.
+SETTINGS = {"RETIRE_DELAY_SECS": "0", "CARETAKER_STATE_DIR": "none"}
 
 
 def pytest_configure(config):

@@ -1,6 +1,9 @@
 //! One table's whole care, on real tables: what is done, in which order, and when nothing is.
 #![allow(clippy::unwrap_used)]
 
+#[path = "tend/serve.rs"]
+mod serve;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

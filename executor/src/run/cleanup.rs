@@ -13,6 +13,8 @@ use crate::table::Table;
 pub struct CleanupReport {
     /// Version it started from.
     pub start_version: u64,
+    /// Version of the table when it ended: writers go on meanwhile.
+    pub end_version: u64,
     /// Old versions.
     pub versions: u64,
     /// Files of every kind, manifests aside.
@@ -33,6 +35,7 @@ pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupRepo
     crate::fault::at(&table.uri, "cleanup.after").await;
     Ok(CleanupReport {
         start_version: table.version(),
+        end_version: table.refreshed().await?.version(),
         versions: removed.old_versions,
         files: removed.data_files_removed
             + removed.transaction_files_removed

@@ -2,7 +2,7 @@
 
 use tracing_subscriber::EnvFilter;
 
-use super::{LogFormat, Settings};
+use super::{LogFormat, Settings, StateDir};
 
 /// A setting that is no policy knob.
 pub struct Own {
@@ -14,37 +14,62 @@ pub struct Own {
     pub(super) text: fn(&Settings) -> String,
 }
 
-/// Suffixes of a time and how many seconds each is, the largest first.
-const SECONDS: &[(&str, u64)] = &[("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
-
 /// Settings of the executor itself, in the order the reference lists them.
 pub const OWN: &[Own] = &[
-    Own {
-        key: "sweep_interval_secs",
-        env: "CARETAKER_SWEEP_INTERVAL_SECS",
-        value_name: "SECONDS",
-        help: "`serve` walks the folders of every table at most this often, to collect files (R3.1). 1s to 365d.",
-        set: |s, text| {
-            s.sweep_secs = number(text, SECONDS, 365 * 86_400)
-                .ok_or("write a whole number of seconds, or one with s, m, h or d, from 1s to 365d")?;
-            Ok(())
-        },
-        text: |s| {
-            let largest = SECONDS.iter().find(|(_, size)| s.sweep_secs.is_multiple_of(*size));
-            largest.map_or_else(String::new, |(unit, size)| format!("{}{unit}", s.sweep_secs / size))
-        },
-    },
     Own {
         key: "tables_at_once",
         env: "CARETAKER_TABLES_AT_ONCE",
         value_name: "COUNT",
-        help: "Tables read and tended at the same time. 1 to 1024.",
+        help: "Tables whose jobs run at the same time. 1 to 1024.",
         set: |s, text| {
-            let count = number(text, &[], 1024).and_then(|n| usize::try_from(n).ok());
+            let count = number(text, 1024).and_then(|n| usize::try_from(n).ok());
             s.tables_at_once = count.ok_or("write a whole number from 1 to 1024")?;
             Ok(())
         },
         text: |s| s.tables_at_once.to_string(),
+    },
+    Own {
+        key: "state_dir",
+        env: "CARETAKER_STATE_DIR",
+        value_name: "DIR",
+        help: "Folder of the job history, which a restart must not forget: auto ($XDG_STATE_HOME/caretaker, or \
+               ~/.local/state/caretaker), none (only in memory), or a path.",
+        set: |s, text| {
+            s.state_dir = match text {
+                "" => return Err("write auto, none or the path of a folder"),
+                "auto" => StateDir::Auto,
+                "none" => StateDir::None,
+                path => StateDir::Path(path.into()),
+            };
+            Ok(())
+        },
+        text: |s| match &s.state_dir {
+            StateDir::Auto => "auto".into(),
+            StateDir::None => "none".into(),
+            StateDir::Path(path) => path.display().to_string(),
+        },
+    },
+    Own {
+        key: "listen",
+        env: "CARETAKER_LISTEN",
+        value_name: "ADDRESS",
+        help: "Address of this machine at which `serve` answers HTTP (/metrics, /healthz, /readyz), such as \
+               127.0.0.1:9650, or off. Nothing asks for a key, so only a loopback address is taken.",
+        set: |s, text| {
+            const RIGHT: &str = "write off, or a loopback address with its port, such as 127.0.0.1:9650 or [::1]:9650";
+            s.listen = match text {
+                "off" => None,
+                address => Some(address.parse().map_err(|_| RIGHT)?),
+            };
+            if s.listen.is_some_and(|address| !address.ip().is_loopback()) {
+                return Err(
+                    "there are no keys yet, so it must not be reached from outside: write a loopback address, \
+                            such as 127.0.0.1:9650, and put a proxy that asks for a key in front",
+                );
+            }
+            Ok(())
+        },
+        text: |s| s.listen.map_or_else(|| "off".into(), |address| address.to_string()),
     },
     Own {
         key: "log_level",
@@ -79,14 +104,9 @@ pub const OWN: &[Own] = &[
     },
 ];
 
-/// A whole number from 1 to `max`, with one of `units` or none.
-fn number(text: &str, units: &[(&str, u64)], max: u64) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        suffix => units.iter().find(|(name, _)| *name == suffix)?.1,
-    };
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let number: u64 = plain.then(|| digits.parse().ok())??;
-    number.checked_mul(unit).filter(|n| (1..=max).contains(n))
+/// A whole number from 1 to `max`.
+fn number(text: &str, max: u64) -> Option<u64> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number: u64 = plain.then(|| text.parse().ok())??;
+    (1..=max).contains(&number).then_some(number)
 }

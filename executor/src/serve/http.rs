@@ -1,0 +1,152 @@
+//! HTTP for the machine's own use: metrics, health, and a hook for whoever has just written.
+//!
+//! | route | answer |
+//! |---|---|
+//! | `GET /metrics` | Prometheus text |
+//! | `GET /healthz` | 200 while the process answers |
+//! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
+//! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table |
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use axum::extract::{Path, State as Shared};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::heard::Heard;
+use super::metrics::Metrics;
+use crate::env::now_ms;
+use crate::error::{Error, Result};
+
+/// Ticks that may be missed before the agent counts as stuck, and a grace for a busy machine.
+const TICKS_MISSED_MAX: u64 = 3;
+const TICK_GRACE_MS: u64 = 10_000;
+
+/// What requests see of the server.
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) heard: Heard,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) pulse: Arc<Pulse>,
+}
+
+/// Signs of life of the loop.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    listed: AtomicBool,
+    stopping: AtomicBool,
+    ticked_at_ms: AtomicU64,
+    tick_ms: u64,
+}
+
+impl Pulse {
+    pub(super) fn new(tick_ms: u64) -> Self {
+        let (listed, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { listed, stopping, ticked_at_ms: AtomicU64::new(0), tick_ms }
+    }
+
+    pub(super) fn list(&self) {
+        self.listed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn tick(&self, now_ms: u64) {
+        self.ticked_at_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Why it is not ready, if so.
+    fn unready(&self, now_ms: u64) -> Option<String> {
+        let silent = now_ms.saturating_sub(self.ticked_at_ms.load(Ordering::Relaxed));
+        if self.stopping.load(Ordering::Relaxed) {
+            Some("stopping: running jobs end first".into())
+        } else if !self.listed.load(Ordering::Relaxed) {
+            Some("the catalogue was not listed yet".into())
+        } else if silent > self.tick_ms.saturating_mul(TICKS_MISSED_MAX).saturating_add(TICK_GRACE_MS) {
+            Some(format!("the agent has not ticked for {silent} ms"))
+        } else {
+            None
+        }
+    }
+}
+
+/// Listens at `address`.
+pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        return Err(Error::Invalid(format!("`{address}` can be reached from outside, and there are no keys yet")));
+    }
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|e| Error::Invalid(format!("can't listen at `{address}`: {e}; name another with --listen")))
+}
+
+/// Answers until `until` is cancelled.
+pub(super) async fn answer(listener: TcpListener, state: State, until: CancellationToken) {
+    let routes = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/v1/table/{id}/evaluate", post(evaluate))
+        .with_state(state);
+    let served = axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await;
+    if let Err(error) = served {
+        tracing::error!(%error, "HTTP is not answered any more");
+    }
+}
+
+async fn metrics(Shared(state): Shared<State>) -> Response {
+    match state.metrics.text(now_ms()) {
+        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+async fn ready(Shared(state): Shared<State>) -> Response {
+    match state.pulse.unready(now_ms()) {
+        None => "ready\n".into_response(),
+        Some(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, &why),
+    }
+}
+
+async fn evaluate(Shared(state): Shared<State>, Path(table): Path<String>) -> Response {
+    if state.heard.of(&table) {
+        (StatusCode::ACCEPTED, Json(json!({ "table": table }))).into_response()
+    } else {
+        refuse(StatusCode::NOT_FOUND, &format!("there is no table `{table}` here"))
+    }
+}
+
+fn refuse(status: StatusCode, why: &str) -> Response {
+    (status, Json(json!({ "error": why }))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_ready_once_listed_and_while_the_agent_ticks() {
+        let pulse = Pulse::new(1_000);
+        assert!(pulse.unready(5).is_some_and(|why| why.contains("listed")));
+        pulse.list();
+        pulse.tick(5_000);
+        assert_eq!(pulse.unready(18_000), None);
+        assert!(pulse.unready(18_001).is_some_and(|why| why.contains("ticked")));
+        pulse.stop();
+        assert!(pulse.unready(5_000).is_some_and(|why| why.contains("stopping")));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_others_could_reach_is_refused() {
+        let refused = bind("0.0.0.0:0".parse().expect("an address")).await;
+        assert!(matches!(refused, Err(Error::Invalid(why)) if why.contains("no keys")));
+    }
+}
