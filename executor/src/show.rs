@@ -334,10 +334,7 @@ impl Summary {
 }
 
 fn has_worked(end: &JobEnd) -> bool {
-    match end {
-        JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. } => false,
-        _ => true,
-    }
+    !matches!(end, JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. })
 }
 
 fn cells(report: &TableReport, work: &Work) -> [String; 14] {

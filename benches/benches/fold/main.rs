@@ -56,7 +56,7 @@ fn main() {
         ["make", "large", dir] => drop(table::make(Path::new(dir), LARGE)),
         ["memory"] => memory(),
         ["quick"] => {
-            compare(Shape { base: 100_000, sstables: 8, rows: 5_000, payload: 64, letters: 16, btree: false }, 1)
+            compare(Shape { base: 100_000, sstables: 8, rows: 5_000, payload: 64, letters: 16, btree: false }, 1);
         }
         _ => {
             for btree in [false, true] {

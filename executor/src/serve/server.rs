@@ -343,7 +343,11 @@ impl Server {
         let at_once = usize::try_from(policy.agent.budget).unwrap_or(usize::MAX);
         let patience = LOOK_PATIENCE.min(Duration::from_millis(policy.agent.timeout_ms));
         self.tasks.spawn(async move {
-            let walked = caught("the walk", async { Ok(walk(session, tables, at_once, patience, heard).await) }).await;
+            let walking = async {
+                walk(session, tables, at_once, patience, heard).await;
+                Ok(())
+            };
+            let walked = caught("the walk", walking).await;
             if let Err(error) = walked {
                 tracing::error!(%error, "the next walk looks again");
             }
@@ -417,7 +421,7 @@ mod tests {
         let failed = report("memwal_collect", JobEnd::Failed { kind: "retry", why: String::new() });
         let folded = report("memwal_compaction", JobEnd::CaughtUp);
         let on = |reports: &[JobReport]| collects_on(&batch(vec![collect()]), reports);
-        assert!(on(&[folded.clone()]) && on(&[folded, collected(3)]));
+        assert!(on(std::slice::from_ref(&folded)) && on(&[folded, collected(3)]));
         assert!(!on(&[collected(0)]) && !on(&[failed]));
         assert!(!collects_on(&batch(Vec::new()), &[]));
     }
