@@ -52,7 +52,7 @@ const stale = () => page.locator('.outdated').isVisible();
 
 test('the example shows its verdicts, reasons and drawing', async () => {
   assert.equal(await verdict('Fold'), 'Due');
-  assert.match(await page.textContent('#summary'), /^3 due, 3 not due, 1 held\./);
+  assert.match(await page.textContent('#summary'), /^3 due, 6 not due, 1 held, 1 off\./);
   const table = await page.textContent('table');
   for (const part of ['memwal_compaction 5..8, 64 MiB', 'SSTables 4 ≥ 4', 'Waits for index body_idx', 'unmeasured, 1 GiB needed']) {
     assert.ok(table.includes(part), `the table does not say \`${part}\``);
