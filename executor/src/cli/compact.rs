@@ -58,11 +58,16 @@ fn exit(report: &TableReport, stop: &Stop) -> Exit {
     let busy = report.jobs.iter().any(|job| matches!(job.end, JobEnd::Busy { .. }));
     match stop.code() {
         Some(code) => Exit::Interrupted(code),
-        // What could be folded was; a shard that is held needs a person all the same.
-        None if report.failed() || !report.held.is_empty() => Exit::Failed,
+        // What could be folded was; a shard that stays held needs a person all the same.
+        None if report.failed() || report.held.iter().any(stays) => Exit::Failed,
         None if busy => Exit::Refused,
         None => Exit::Done,
     }
+}
+
+/// Another process's pass ends by itself; what else holds a fold does not.
+fn stays(held: &Held) -> bool {
+    !matches!(held.hold, Hold::Pass { .. })
 }
 
 /// The one table that is meant.
