@@ -1,4 +1,4 @@
-//! Reads what a Lance table needs and does it: fold, catch-up, retire, collect.
+//! Reads what Lance tables need, has it planned, and does it; serves, remembers and shows it.
 
 pub mod catalog;
 pub mod cli;

@@ -38,7 +38,8 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
     let segments = base::segments(table).await?;
     let readable = table.dataset.load_indices().await;
     let readable = readable.doing(|| format!("reading the indexes of `{}`", table.name))?;
-    let indexes = indexes(table, &segments).await?;
+    let rows = table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64;
+    let indexes = indexes(table, &segments, rows).await?;
     let recorded_at_ms = recorded_at_ms(&segments);
     let mut shards = Vec::new();
     let ids = shard_ids(table).await?;
@@ -63,7 +64,7 @@ pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<T
     Ok(TableFacts {
         table: table.name.clone(),
         version: table.version(),
-        rows: Some(table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64),
+        rows: Some(rows),
         primary_key: table.primary_key(),
         indexes,
         shards,
@@ -162,10 +163,9 @@ fn recorded_at_ms(segments: &[IndexMetadata]) -> Option<u64> {
     u64::try_from(written.timestamp_millis()).ok()
 }
 
-async fn indexes(table: &Table, segments: &[IndexMetadata]) -> Result<Vec<IndexFacts>> {
+async fn indexes(table: &Table, segments: &[IndexMetadata], rows: u64) -> Result<Vec<IndexFacts>> {
     let described = table.dataset.describe_indices(None).await;
     let described = described.doing(|| format!("reading the indexes of `{}`", table.name))?;
-    let rows = table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64;
     let described = described.iter().filter(|index| !index.metadata().iter().any(is_system_index));
     Ok(described
         .map(|index| {

@@ -174,7 +174,7 @@ pub fn fold_holds(plan: &Plan) -> Vec<Held> {
 }
 
 /// Everything one table went through.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct TableReport {
     /// Table name.
     pub table: String,

@@ -8,8 +8,7 @@ pub(crate) mod index;
 pub(crate) mod remap;
 pub(crate) mod retire;
 
-mod discard;
+pub(crate) mod files;
 mod progress;
 
-pub(crate) use discard::discard;
 pub use progress::Progress;

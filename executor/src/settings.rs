@@ -329,7 +329,12 @@ pub fn reference() -> String {
     for own in OWN {
         let key = Key::Own(own);
         out += &format!("\n# {}\n# Environment {}, flag --{}.\n", own.help, own.env, key.flag());
-        let shown = if own.key == "log_level" { "warn".into() } else { key.text(&settings) };
+        let shown = if own.key == "log_level" {
+            out += "# An example, since the default depends on the command:\n";
+            "warn".into()
+        } else {
+            key.text(&settings)
+        };
         let plain = shown.bytes().all(|b| b.is_ascii_digit());
         let quote = if plain { "" } else { "\"" };
         out += &format!("# {} = {quote}{shown}{quote}\n", own.key);

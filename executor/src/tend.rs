@@ -38,15 +38,6 @@ const COMPACT: &str = "compact";
 /// The unit in which passes share the byte budget.
 const BUDGET_UNIT: u64 = 1 << 20;
 
-/// Whether to go on after one round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// One round: what is due now.
-    Once,
-    /// Until nothing is due.
-    Quiet,
-}
-
 /// Everything a process shares between its tables.
 pub struct Tender {
     /// The knobs.
@@ -124,27 +115,18 @@ impl Tender {
         Ok(Evaluation { table, facts, plan })
     }
 
-    /// Tends one table. Errors end up in the report: one table's trouble is not another's.
+    /// Tends one table until nothing is due. Errors end up in the report: one table's trouble is not
+    /// another's.
     pub async fn tend(
         &self,
         table: &TableRef,
         trigger: Trigger,
         depth: Depth,
-        until: Until,
         progress: &Arc<Progress>,
     ) -> TableReport {
         let started = Instant::now();
-        let mut report = TableReport {
-            table: table.name.clone(),
-            before: None,
-            after: None,
-            jobs: Vec::new(),
-            held: Vec::new(),
-            complaints: Vec::new(),
-            error: None,
-            millis: 0,
-        };
-        if let Err(error) = self.rounds(table, trigger, depth, until, progress, &mut report).await {
+        let mut report = TableReport { table: table.name.clone(), ..TableReport::default() };
+        if let Err(error) = self.rounds(table, trigger, depth, progress, &mut report).await {
             report.error = Some(error.to_string());
         }
         report.millis = millis(started);
@@ -156,13 +138,12 @@ impl Tender {
         table: &TableRef,
         trigger: Trigger,
         depth: Depth,
-        until: Until,
         progress: &Arc<Progress>,
         report: &mut TableReport,
     ) -> Result<()> {
         let mut tried = Tried::default();
         // Folders are walked last: most of what there is to collect comes from the rounds before.
-        let mut walk = until == Until::Once && depth == Depth::Garbage;
+        let mut walk = false;
         for round in 0..ROUNDS_MAX {
             let place = acquire(&self.places, 1).await?;
             let now = if walk { Depth::Garbage } else { Depth::Fold };
@@ -178,7 +159,7 @@ impl Tender {
                 evaluation.plan.jobs().filter(|job| tried.may(job, &evaluation.facts)).cloned().collect();
             if due.is_empty() {
                 // The delay before SSTables leave the list is part of the work, not a reason to stop.
-                if let Some(wait) = until_retired(&evaluation.plan).filter(|_| until == Until::Quiet) {
+                if let Some(wait) = until_retired(&evaluation.plan) {
                     drop(place);
                     progress.start("wait", 0);
                     tokio::select! {
@@ -198,10 +179,6 @@ impl Tender {
                     report.error = Some(error.to_string());
                 }
                 report.jobs.push(job);
-            }
-            if until == Until::Once {
-                report.after = Some(Snapshot::from(&self.evaluate(table, Depth::Fold, trigger).await?.facts));
-                return Ok(());
             }
             if self.stop.is_cancelled() {
                 return Ok(());

@@ -211,3 +211,17 @@ fn cln_14_impossible_values_and_unknown_keys_are_complained_of_and_never_fatal()
         Policy::default().set("cleanup_min_version_age_secs", age).unwrap_err();
     }
 }
+
+#[test]
+fn a_complaint_is_drawn_whole() {
+    let mut facts = table(20, CleanupFacts::default());
+    facts.overrides.insert("caretaker.compaction_smal_fragments_min".into(), "3".into());
+    facts.overrides.insert("caretaker.pause".into(), "true".into());
+    let plan = plan_table(&facts, &policy(), NOW_MS, Trigger::Tick);
+    assert!(plan.complaints.iter().any(|complaint| complaint.why.contains("did you mean `paused`?")));
+    let drawn = planner::draw::plan(&plan);
+    let said = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
+    for complaint in &plan.complaints {
+        assert!(said.contains(&format!("not followed: {complaint}")), "{complaint}\n{drawn}");
+    }
+}

@@ -135,4 +135,5 @@ def test_fld_34_memory_follows_what_is_folded_and_not_the_base(root):
         assert status == 0
         assert lance.dataset(build.path).count_rows() == size + 4 * 63
         peaks.append(used.ru_maxrss * 1024)
-    assert peaks[1] < max(2 * peaks[0], 512 * MIB), peaks
+    # The larger base alone is 200 MiB of text.
+    assert peaks[1] < peaks[0] + 100 * MIB, peaks

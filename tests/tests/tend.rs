@@ -15,7 +15,7 @@ use executor::read::Depth;
 use executor::report::{JobEnd, TableReport};
 use executor::run::Progress;
 use executor::table::session;
-use executor::tend::{Tender, Until};
+use executor::tend::Tender;
 use lance::index::DatasetIndexExt;
 use lance_index::IndexType;
 use lance_index::scalar::{InvertedIndexParams, ScalarIndexParams};
@@ -36,7 +36,7 @@ fn tender(policy: Policy) -> Tender {
 async fn tend(t: &Lsm, policy: Policy) -> TableReport {
     let table = TableRef { name: "t".into(), uri: t.uri.clone() };
     let progress = Arc::new(Progress::default());
-    let report = tender(policy).tend(&table, Trigger::Tick, Depth::Garbage, Until::Quiet, &progress).await;
+    let report = tender(policy).tend(&table, Trigger::Tick, Depth::Garbage, &progress).await;
     assert!(!report.failed(), "{report:?}");
     report
 }
@@ -120,12 +120,12 @@ async fn an_sstable_stays_listed_for_the_delay_and_a_run_sits_it_out() {
     let fields = vec![column("id", DataType::Int64), column("v", DataType::Utf8)];
     let mut t = Lsm::create(fields, &["id"], json!([]), Options::default()).await;
     t.sstable(json!([{"id": 1, "v": "a"}])).await;
-    let policy = Policy { retire_delay_ms: 1_500, ..eager() };
-    let table = TableRef { name: "t".into(), uri: t.uri.clone() };
-    let progress = Arc::new(Progress::default());
-    let once = tender(policy.clone()).tend(&table, Trigger::Tick, Depth::Fold, Until::Once, &progress).await;
-    assert_eq!((jobs(&once), t.listed().await.len()), (vec!["memwal_compaction"], 1));
-    assert_eq!((jobs(&tend(&t, policy).await), t.listed().await.len()), (vec!["memwal_retire"], 0));
+    let delayed = |retire_delay_ms| Policy { retire_delay_ms, ..eager() };
+    // Longer than any run waits.
+    assert_eq!(jobs(&tend(&t, delayed(3_600_000)).await), ["memwal_compaction"]);
+    assert_eq!(t.listed().await.len(), 1);
+    assert_eq!(jobs(&tend(&t, delayed(1_500)).await), ["memwal_retire"]);
+    assert_eq!(t.listed().await.len(), 0);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn an_sstable_stays_listed_until_a_broken_index_is_mended_and_the_others_g
     std::fs::rename(&broken, &aside).unwrap();
     let table = TableRef { name: "t".into(), uri: t.uri.clone() };
     let progress = Arc::new(Progress::default());
-    let report = tender(eager()).tend(&table, Trigger::Tick, Depth::Garbage, Until::Quiet, &progress).await;
+    let report = tender(eager()).tend(&table, Trigger::Tick, Depth::Garbage, &progress).await;
     let failed: Vec<&str> =
         report.jobs.iter().filter(|j| matches!(j.end, JobEnd::Failed { .. })).map(|j| j.job.as_str()).collect();
     assert_eq!(failed, ["memwal_catchup_ivfflat"]);
@@ -246,7 +246,7 @@ async fn a_second_pass_on_a_shard_is_refused_and_named() {
     assert_eq!(seen.since_ms, 7);
     assert!(other.take(&opened, &t.shard.to_string(), 9).is_err());
     let progress = Arc::new(Progress::default());
-    tender.tend(&table, Trigger::Forced, Depth::Fold, Until::Quiet, &progress).await;
+    tender.tend(&table, Trigger::Forced, Depth::Fold, &progress).await;
     assert_eq!(t.compacted().await, 0, "nothing folded while the latch is held");
     drop(held);
     assert!(other.take(&opened, &t.shard.to_string(), 10).is_ok());

@@ -17,7 +17,6 @@ use crate::report::{Held, JobEnd, TableReport, fold_holds};
 use crate::serve::tend_apart;
 use crate::show::{Summary, held};
 use crate::signal::Stop;
-use crate::tend::Until;
 
 /// Folds what the table has now. While a pass runs it is refused outright, never queued (R2.12).
 pub(super) async fn run(args: &CompactArgs, work: Work, bars: Bars) -> Result<Exit> {
@@ -38,7 +37,7 @@ pub(super) async fn run(args: &CompactArgs, work: Work, bars: Bars) -> Result<Ex
     may_run(&evaluation.plan)?;
     let up = bars.start(1);
     let progress = up.begin(&table.name);
-    let report = tend_apart(&Arc::new(tender), table, Trigger::Forced, Depth::Fold, Until::Quiet, progress).await;
+    let report = tend_apart(&Arc::new(tender), table, Trigger::Forced, Depth::Fold, progress).await;
     drop(up);
     let mut summary = Summary::new(true);
     summary.add(&report);

@@ -14,7 +14,6 @@ use crate::read::Depth;
 use crate::serve::tend_apart;
 use crate::show::Summary;
 use crate::signal::Stop;
-use crate::tend::Until;
 
 /// Tables begun and not ended: most of them wait for readers before they retire.
 const UNDER_WAY_MAX: usize = 256;
@@ -37,7 +36,7 @@ pub(super) async fn run(args: &RunArgs, work: Work, bars: Bars) -> Result<Exit> 
         let reports = waiting.map(|table| async move {
             let (name, progress) = (table.name.clone(), up.begin(&table.name));
             // The walk's period is no reason not to fold by hand: relief has the same triggers (R2.3).
-            let report = tend_apart(tender, table, Trigger::Relief, Depth::Garbage, Until::Quiet, progress).await;
+            let report = tend_apart(tender, table, Trigger::Relief, Depth::Garbage, progress).await;
             up.end(&name);
             report
         });

@@ -10,7 +10,8 @@ use lance_table::format::Fragment;
 use planner::job::{JobSpec, Predicted};
 
 use crate::error::{Doing, Error, Result};
-use crate::run::{Progress, discard};
+use crate::run::Progress;
+use crate::run::files::{data_bytes, discard};
 use crate::table::Table;
 
 /// Bytes of a batch on its way from the old fragments into the new ones.
@@ -132,10 +133,6 @@ fn check_rows(before: &[Fragment], result: &RewriteResult) -> Result<u64> {
 
 fn live(fragment: &Fragment) -> u64 {
     fragment.num_rows().or(fragment.physical_rows).unwrap_or_default() as u64
-}
-
-fn data_bytes(fragment: &Fragment) -> u64 {
-    fragment.files.iter().filter_map(|f| f.file_size_bytes.get()).map(u64::from).sum()
 }
 
 fn report(done: &[RewriteResult]) -> CompactReport {

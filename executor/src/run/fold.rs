@@ -34,7 +34,8 @@ use self::keys::{Encoder, KeySet, Slice};
 use self::source::{ScanLimits, Source};
 use self::winners::{Filter, Matches, Stop};
 use crate::error::{Error, Result};
-use crate::run::{Progress, discard};
+use crate::run::Progress;
+use crate::run::files::{data_bytes, discard};
 use crate::table::{Table, shard_id};
 
 /// Commits lost to other writers before a pass gives up and is planned again.
@@ -269,10 +270,6 @@ impl<'a> Pass<'a> {
         }
         (replacing, found.into_iter().map(|(_, _, id)| id).collect())
     }
-}
-
-fn data_bytes(fragment: &Fragment) -> u64 {
-    fragment.files.iter().filter_map(|f| f.file_size_bytes.get()).map(u64::from).sum()
 }
 
 /// Name, field id and type of each key column.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::read::Depth;
 use crate::report::TableReport;
 use crate::run::Progress;
-use crate::tend::{Tender, Until};
+use crate::tend::Tender;
 
 /// Tends one table in a task of its own.
 pub async fn tend_apart(
@@ -20,21 +20,16 @@ pub async fn tend_apart(
     table: TableRef,
     trigger: Trigger,
     depth: Depth,
-    until: Until,
     progress: Arc<Progress>,
 ) -> TableReport {
     let (tender, name) = (tender.clone(), table.name.clone());
     let started = Instant::now();
-    let task = tokio::spawn(async move { tender.tend(&table, trigger, depth, until, &progress).await });
+    let task = tokio::spawn(async move { tender.tend(&table, trigger, depth, &progress).await });
     task.await.unwrap_or_else(|died| TableReport {
         table: name,
-        before: None,
-        after: None,
-        jobs: Vec::new(),
-        held: Vec::new(),
-        complaints: Vec::new(),
         error: Some(format!("the pass died: {died}; the next one finishes its work")),
         millis: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        ..TableReport::default()
     })
 }
 

@@ -16,14 +16,27 @@ pub fn plan(plan: &Plan) -> String {
         }
         lines.extend(self::verdict(verdict, plan.at_ms));
     }
-    let complaints = plan.complaints.iter().map(|complaint| format!("  not followed: {complaint}"));
-    lines.extend(complaints);
+    lines.extend(plan.complaints.iter().flat_map(|complaint| words("  not followed:", &format!("{complaint}"))));
     lines.push(match plan.staleness_bound_ms {
         Some(0) => "  the base holds everything".into(),
         Some(bound) => format!("  a reader of the base alone is at most {} behind, plus the job", duration(bound)),
         None => "  a reader of the base alone may fall behind without bound".into(),
     });
     lines.iter().map(|line| fit(line) + "\n").collect()
+}
+
+/// `head` and the words behind it, in as many lines as they need: they say what to change, and cut at
+/// the width of the picture they would not.
+fn words(head: &str, text: &str) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::from(head));
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() >= WIDTH {
+            lines.push(core::mem::replace(&mut line, String::from("   ")));
+        }
+        line = line + " " + word;
+    }
+    lines.push(line);
+    lines
 }
 
 fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {

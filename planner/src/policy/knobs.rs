@@ -83,7 +83,7 @@ pub const KNOBS: &[Knob] = &[
         1 << 40,
         None,
         pass_memory_bytes,
-        "Memory one pass may use, whatever the size of its prefix."
+        "Memory the passes of one process may use together, whatever the size of a prefix."
     ),
     knob!(
         "retire_delay_secs",

@@ -2,12 +2,25 @@
 
 use alloc::{borrow::Cow, collections::BTreeMap, format, string::String, vec::Vec};
 
-use super::{Knob, Policy, Refused};
+use super::text::unknown;
+use super::{KNOBS, Knob, Policy, Refused};
 use crate::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
 
 /// Knobs of a process, which no table can choose.
 const PROCESS_WIDE: [&str; 3] =
     ["wal_compaction_interval_secs", "wal_compact_concurrency", "compact_pass_memory_bytes"];
+
+/// Keys of a table beside the knobs.
+const SWITCHES: [&str; 3] = ["paused", "cleanup.enabled", "fold.dropped_columns"];
+
+fn is_process_wide(key: &str) -> bool {
+    PROCESS_WIDE.contains(&key) || key.starts_with("agent_")
+}
+
+/// What may stand behind `caretaker.` in a table's config.
+fn of_a_table() -> impl Iterator<Item = &'static str> + Clone {
+    SWITCHES.into_iter().chain(KNOBS.iter().map(|knob| knob.key).filter(|key| !is_process_wide(key)))
+}
 
 /// A table's policy, and what its config says that can't be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +68,10 @@ fn caretaker(policy: &mut Cow<'_, Policy>, key: &str, value: &str) -> Result<(),
             "leave" | "refuse" => Ok(()),
             other => Err(format!("`{other}` is neither `leave` nor `refuse`: the fold refuses")),
         },
-        _ if PROCESS_WIDE.contains(&key) || key.starts_with("agent_") && Knob::named(key).is_some() => {
+        _ if Knob::named(key).is_some() && is_process_wide(key) => {
             Err("is a setting of the whole process, not of a table".into())
         }
+        _ if Knob::named(key).is_none() => Err(unknown(key, of_a_table()).why),
         _ => policy.to_mut().set(key, value).map_err(|refused| refused.why),
     }
 }

@@ -28,7 +28,7 @@ impl Policy {
     /// An unknown key, with the nearest known one; a value that is malformed, out of range, not
     /// whole in its unit, or 0 where 0 means nothing.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), Refused> {
-        let Some(knob) = Knob::named(key) else { return Err(unknown(key)) };
+        let Some(knob) = Knob::named(key) else { return Err(unknown(key, KNOBS.iter().map(|knob| knob.key))) };
         let raw = knob.parse(text)?;
         knob.within(raw, Some(text))?;
         *(knob.field)(self) = u64::try_from(raw).map_err(|_| knob.refuse(Some(text), "is too large"))?;
@@ -148,16 +148,16 @@ impl Knob {
     }
 }
 
-/// An unknown key, with the known one it was probably meant to be.
-fn unknown(key: &str) -> Refused {
+/// A key that is none of `known`, with the one of them it was probably meant to be.
+pub(super) fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str> + Clone) -> Refused {
     let written = key.to_ascii_lowercase().replace('-', "_");
-    let nearest = KNOBS.iter().map(|knob| (distance(&written, knob.key), knob.key)).min();
+    let nearest = known.clone().map(|known| (distance(&written, known), known)).min();
     let why = match nearest {
         Some((far, known)) if far <= 1 + known.len() / 4 => {
             format!("is not a setting; did you mean `{known}`?")
         }
         _ => {
-            let known: Vec<&str> = KNOBS.iter().map(|knob| knob.key).collect();
+            let known: Vec<&str> = known.collect();
             format!("is not a setting; the settings are {}", known.join(", "))
         }
     };
