@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
 import check
@@ -259,3 +260,9 @@ def test_compact_folds_what_can_be_folded_beside_a_sealed_shard(caretaker, root)
 def test_a_refusal_of_a_program_that_reads_json_is_json(caretaker, root, pair):
     said = json.loads(caretaker("compact", root, "--json", exit=2).stdout)
     assert said["kind"] == "invalid" and "database" in said["error"]
+
+
+def test_compact_says_why_a_table_without_lsm_writes_has_nothing_to_fold(caretaker, root):
+    path = table_path(root, "plain")
+    lance.write_dataset(pa.table({"id": [1, 2]}), path)
+    assert "takes no LSM writes" in caretaker("compact", path).stdout

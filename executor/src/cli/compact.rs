@@ -46,7 +46,8 @@ pub(super) async fn run(args: &CompactArgs, work: Work, bars: Bars) -> Result<Ex
     if args.json {
         line(&report)?;
     } else if report.jobs.is_empty() && !report.failed() {
-        say(format!("`{}` has nothing to fold", report.table))?;
+        let why = if evaluation.facts.shards.is_empty() { ": it takes no LSM writes" } else { "" };
+        say(format!("`{}` has nothing to fold{why}", report.table))?;
         return Ok(Exit::Done);
     }
     close(&mut summary, args.json)?;
