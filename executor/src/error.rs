@@ -20,6 +20,9 @@ pub enum Error {
     /// The table or the request is not as it must be. Trying again changes nothing.
     #[error("{0}")]
     Invalid(String),
+    /// A job changed what the table answers. Its work is committed, and what was before is still there.
+    #[error("{0}")]
+    Mismatch(String),
     /// Anything else. Nothing of the table was changed.
     #[error("{0}")]
     Fatal(String),
@@ -37,6 +40,7 @@ impl Error {
             Self::Superseded(_) => "superseded",
             Self::Busy(_) => "busy",
             Self::Invalid(_) => "invalid",
+            Self::Mismatch(_) => "mismatch",
             Self::Fatal(_) => "fatal",
         }
     }
@@ -50,6 +54,7 @@ impl Error {
             Self::Superseded(m) => Self::Superseded(say(m)),
             Self::Busy(m) => Self::Busy(say(m)),
             Self::Invalid(m) => Self::Invalid(say(m)),
+            Self::Mismatch(m) => Self::Mismatch(say(m)),
             Self::Fatal(m) => Self::Fatal(say(m)),
         }
     }

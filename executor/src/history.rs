@@ -7,7 +7,7 @@ mod store;
 
 use std::path::Path;
 
-use planner::facts::{CleanupFacts, CleanupSuccess, FailedFacts, TableFacts};
+use planner::facts::{CleanupFacts, CleanupSuccess, FailedFacts, MismatchFacts, TableFacts};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnection;
 
@@ -81,6 +81,7 @@ impl History {
         self.unindexed(uri, facts, now_ms).await.map_err(|e| trouble(&self.place, e))?;
         let (last_success, last_failure_at_ms) = self.cleanup(uri).await.map_err(|e| trouble(&self.place, e))?;
         facts.cleanup = Some(CleanupFacts { opted_out: false, last_success, last_failure_at_ms });
+        facts.mismatch = self.mismatch(uri).await?.map(|(kind, at_ms, _)| MismatchFacts { kind, at_ms });
         facts.failed = self.failed(uri).await.map_err(|e| trouble(&self.place, e))?;
         Ok(())
     }
@@ -93,6 +94,29 @@ impl History {
     pub async fn record(&self, uri: &str, job: &JobReport, now_ms: u64) -> Result<()> {
         let report = serde_json::to_string(job).map_err(|e| Error::Fatal(format!("can't write JSON: {e}")))?;
         self.recorded(uri, job, &report, now_ms).await.map_err(|e| trouble(&self.place, e))
+    }
+
+    /// The job that changed a table's answers, when that was found, and what it was; `None` where
+    /// none has, or somebody has looked since.
+    ///
+    /// # Errors
+    /// As [`Self::complete`].
+    pub async fn mismatch(&self, uri: &str) -> Result<Option<(String, u64, String)>> {
+        let row: Option<(String, i64, String)> = sqlx::query_as("SELECT job, at_ms, why FROM mismatch WHERE uri = ?")
+            .bind(uri)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|e| trouble(&self.place, e))?;
+        Ok(row.map(|(job, at, why)| (job, uint(at), why)))
+    }
+
+    /// Somebody has looked at the table: its jobs go on.
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    pub async fn accept(&self, uri: &str) -> Result<()> {
+        let gone = sqlx::query("DELETE FROM mismatch WHERE uri = ?").bind(uri).execute(&self.pool).await;
+        gone.map(drop).map_err(|e| trouble(&self.place, e))
     }
 
     /// The newest results of a table, the newest first.
@@ -193,7 +217,19 @@ impl History {
             .await?;
         match &job.end {
             JobEnd::Superseded { .. } | JobEnd::Busy { .. } => {}
-            JobEnd::Failed { .. } => count_failure(&mut tx, uri, &job.job, now_ms).await?,
+            JobEnd::Failed { why, .. } => {
+                count_failure(&mut tx, uri, &job.job, now_ms).await?;
+                if job.end.is_mismatch() {
+                    // The first one counts: what came after may be its consequence.
+                    sqlx::query("INSERT OR IGNORE INTO mismatch (uri, job, at_ms, why) VALUES (?, ?, ?, ?)")
+                        .bind(uri)
+                        .bind(&job.job)
+                        .bind(int(now_ms))
+                        .bind(why)
+                        .execute(&mut *tx)
+                        .await?;
+                }
+            }
             done => {
                 let over = sqlx::query("DELETE FROM failing WHERE uri = ? AND job = ?");
                 over.bind(uri).bind(&job.job).execute(&mut *tx).await?;

@@ -1,5 +1,6 @@
 //! Reads what Lance tables need, has it planned, and does it; serves, remembers and shows it.
 
+pub mod answers;
 pub mod catalog;
 pub mod cli;
 pub mod env;

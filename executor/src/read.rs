@@ -16,6 +16,7 @@ use planner::facts::{IndexFacts, ShardFacts, ShardStatus, SsTableFacts, TableFac
 use roaring::RoaringBitmap;
 use uuid::Uuid;
 
+pub(crate) use self::base::{listed_rewrites, overrides};
 pub use self::sizes::Sizes;
 use crate::error::{Doing, Result};
 use crate::table::{Table, shard_id};
@@ -109,7 +110,7 @@ async fn warn_of_lost_manifest(table: &Table, shard: &Uuid) -> Result<()> {
 }
 
 /// The shards that have a folder, sorted.
-async fn shard_ids(table: &Table) -> Result<Vec<Uuid>> {
+pub(crate) async fn shard_ids(table: &Table) -> Result<Vec<Uuid>> {
     let store = table.store();
     let dir = lance::dataset::mem_wal::util::mem_wal_path(&table.base());
     let names = store.read_dir(dir).await.doing(|| format!("listing the shards of `{}`", table.name))?;
@@ -191,7 +192,7 @@ fn is_withdrawn_by_rewrites(kind: &str) -> bool {
 }
 
 /// Lance's name of an index type as job names spell it: `IVF_PQ` is `ivfpq`, `Inverted` is `fts`.
-fn kind(lance: &str) -> String {
+pub(crate) fn kind(lance: &str) -> String {
     match lance.to_ascii_lowercase().replace('_', "").as_str() {
         "inverted" => "fts".into(),
         other => other.into(),

@@ -4,6 +4,7 @@ use planner::facts::TableFacts;
 use planner::plan::{Decision, Hold, Outcome, Plan};
 use serde::Serialize;
 
+use crate::answers::Answers;
 use crate::error::Error;
 use crate::run::cleanup::CleanupReport;
 use crate::run::compact::CompactReport;
@@ -21,6 +22,16 @@ pub struct JobReport {
     /// What came of it.
     #[serde(flatten)]
     pub end: JobEnd,
+    /// The table's answers around it, where they were compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+}
+
+impl JobReport {
+    /// A job whose answers were not compared.
+    pub fn new(job: impl Into<String>, on: Vec<String>, millis: u64, end: JobEnd) -> Self {
+        Self { job: job.into(), on, millis, end, answers: None }
+    }
 }
 
 /// How a job ended.
@@ -61,7 +72,8 @@ pub enum JobEnd {
         /// Who holds it.
         why: String,
     },
-    /// It did not work out; nothing was changed by it.
+    /// It did not work out. Nothing was changed by it, but for kind `mismatch`: its work is committed,
+    /// and changed what the table answers.
     Failed {
         /// The error's kind.
         kind: &'static str,
@@ -96,6 +108,11 @@ impl std::fmt::Display for JobEnd {
 }
 
 impl JobEnd {
+    /// Whether it changed what the table answers.
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Failed { kind: "mismatch", .. })
+    }
+
     /// How it ended in one word, for the history and for metrics.
     pub fn outcome(&self) -> &'static str {
         match self {

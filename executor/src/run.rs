@@ -10,5 +10,6 @@ pub(crate) mod retire;
 
 pub(crate) mod files;
 mod progress;
+pub(crate) mod scan;
 
 pub use progress::Progress;

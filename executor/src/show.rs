@@ -49,6 +49,10 @@ pub fn held(shard: &str, hold: &Hold) -> String {
         Hold::Paused => {
             format!("shard `{shard}` is not folded: the table is paused; take `caretaker.paused` out of its config")
         }
+        Hold::Mismatch { kind, at_ms } => format!(
+            "shard `{shard}` is left as it is: `{kind}` changed the table's answers ({}); see `caretaker verify --help`",
+            crate::env::show(*at_ms)
+        ),
         Hold::Detached => format!(
             "shard `{shard}` is left as it is: the table's LSM write spec was unset, so nothing reads its SSTables; \
              set the same spec again to have them back"
@@ -392,7 +396,7 @@ mod tests {
     }
 
     fn report(table: &str, jobs: Vec<JobEnd>, error: Option<&str>) -> TableReport {
-        let job = |end| JobReport { job: "memwal_compaction".into(), on: vec!["3f".into()], millis: 5, end };
+        let job = |end| JobReport::new("memwal_compaction", vec!["3f".into()], 5, end);
         let at =
             |version, rows, unfolded| Some(Snapshot { version, rows: Some(rows), unfolded, ..Snapshot::default() });
         let (before, after) = if jobs.is_empty() { (at(3, 10, 1), at(3, 10, 1)) } else { (at(3, 10, 4), at(5, 12, 0)) };

@@ -61,6 +61,24 @@ impl Table {
         Ok(Self { dataset: Arc::new(dataset), ..self.clone() })
     }
 
+    /// The same table at its newest version, with nothing remembered from earlier reads.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) async fn again(&self) -> Result<Self> {
+        Self::open(&self.name, &self.uri, &session()).await
+    }
+
+    /// The same table at another version.
+    ///
+    /// # Errors
+    /// `Invalid` when that version is gone.
+    pub(crate) async fn at(&self, version: u64) -> Result<Self> {
+        let dataset = self.dataset.checkout_version(version).await;
+        let dataset = dataset.doing(|| format!("opening version {version} of `{}`", self.uri))?;
+        Ok(Self { dataset: Arc::new(dataset), ..self.clone() })
+    }
+
     /// Version of the base.
     pub fn version(&self) -> u64 {
         self.dataset.manifest().version

@@ -1,15 +1,17 @@
 //! One table's care: read, plan, run what is due, until nothing is.
 
+mod jobs;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lance::session::Session;
 use planner::facts::TableFacts;
-use planner::job::{IndexOp, JobSpec};
+use planner::job::JobSpec;
 use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
 use planner::policy::Policy;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::TableRef;
@@ -19,12 +21,11 @@ use crate::history::History;
 use crate::latch::Latches;
 use crate::read::{Depth, Sizes, table_facts};
 use crate::report::{JobEnd, JobReport, Snapshot, TableReport, fold_holds};
-use crate::run::fold::{FoldReport, Prefix, fold};
-use crate::run::{Progress, cleanup, collect, compact, index, remap, retire};
+use crate::run::Progress;
 use crate::table::Table;
 
-/// Passes at once in one process (R2.6, remote maintenance off).
-const PASSES_MAX: usize = 2;
+use self::jobs::{BUDGET_UNIT, PASSES_MAX};
+
 /// Rounds of one table before a run says that it does not settle.
 const ROUNDS_MAX: u32 = 10_000;
 /// The longest wait for readers before SSTables are retired that a run sits out.
@@ -35,8 +36,6 @@ const RACES_MAX: u32 = 10;
 /// is no failure, and a rewrite that is thrown away costs more than fragments that stay small a while.
 const REWRITES_LOST_MAX: u32 = 3;
 const COMPACT: &str = "compact";
-/// The unit in which passes share the byte budget.
-const BUDGET_UNIT: u64 = 1 << 20;
 
 /// Everything a process shares between its tables.
 pub struct Tender {
@@ -145,7 +144,7 @@ impl Tender {
         // Folders are walked last: most of what there is to collect comes from the rounds before.
         let mut walk = false;
         for round in 0..ROUNDS_MAX {
-            let place = acquire(&self.places, 1).await?;
+            let place = jobs::acquire(&self.places, 1).await?;
             let now = if walk { Depth::Garbage } else { Depth::Fold };
             // Force what was asked for, not what comes in meanwhile: a live writer would never let go.
             let trigger = if round == 0 { trigger } else { follow_up(trigger) };
@@ -201,156 +200,6 @@ impl Tender {
     pub(crate) async fn open(&self, table: &TableRef) -> Result<Table> {
         Table::open(&table.name, &table.uri, &self.session).await
     }
-
-    /// Runs due jobs in plan order; all folds of the table go into one pass and one commit.
-    pub(crate) async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
-        let mut reports = Vec::new();
-        let (folds, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(|job| matches!(job, JobSpec::Fold { .. }));
-        let (first, last): (Vec<_>, Vec<_>) = rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));
-        for job in first {
-            reports.push(self.timed(&job, self.run_one(table, &job, progress)).await);
-        }
-        let folding = !folds.is_empty() && !self.stop.is_cancelled();
-        if folding {
-            reports.extend(self.fold(table, folds, progress).await);
-        }
-        for job in last {
-            if self.stop.is_cancelled() {
-                break;
-            }
-            // What was planned for a shard from before the fold is planned again from after it. The
-            // base's own jobs go on: a table that always has something to fold would never get to them.
-            if folding && job.shard().is_some() {
-                continue;
-            }
-            reports.push(self.timed(&job, self.run_one(table, &job, progress)).await);
-        }
-        reports
-    }
-
-    async fn timed(&self, job: &JobSpec, end: impl Future<Output = Result<JobEnd>>) -> JobReport {
-        let started = Instant::now();
-        let end = end.await.unwrap_or_else(JobEnd::from);
-        JobReport { job: job.kind(), on: on(job), millis: millis(started), end }
-    }
-
-    async fn run_one(&self, table: &Table, job: &JobSpec, progress: &Progress) -> Result<JobEnd> {
-        match job {
-            JobSpec::CatchUp { indexes, .. } => {
-                index::index(table, indexes, IndexOp::Append, "catchup.after").await?;
-                Ok(JobEnd::CaughtUp)
-            }
-            JobSpec::Retire { shard, sstables } => {
-                self.check(table, job).await?;
-                Ok(JobEnd::Retired { sstables: retire::retire(table, shard, sstables).await? })
-            }
-            JobSpec::Collect { .. } => {
-                let done = collect::collect(table, job, &self.sizes).await?;
-                Ok(JobEnd::Collected { files: done.files, bytes: done.bytes })
-            }
-            JobSpec::Index { indexes, op, .. } => {
-                let (table, before) = self.check(table, job).await?;
-                index::index(&table, indexes, *op, "index.after").await?;
-                self.check_indexed(&table, job, indexes, &before).await?;
-                Ok(JobEnd::Indexed)
-            }
-            JobSpec::Compact { .. } => {
-                let (table, _) = self.check(table, job).await?;
-                Ok(JobEnd::Compacted(compact::compact(&table, job, progress).await?))
-            }
-            JobSpec::Cleanup { .. } => {
-                let (table, _) = self.check(table, job).await?;
-                Ok(JobEnd::Cleaned(cleanup::cleanup(&table, job).await?))
-            }
-            JobSpec::Remap { indexes } => {
-                let (table, _) = self.check(table, job).await?;
-                remap::remap(&table, indexes).await?;
-                Ok(JobEnd::Remapped)
-            }
-            JobSpec::Fold { shard, .. } => Err(Error::Fatal(format!("the fold of shard `{shard}` runs in a pass"))),
-        }
-    }
-
-    /// Checks a job against the table as it is now (R3.6), and returns that.
-    async fn check(&self, table: &Table, job: &JobSpec) -> Result<(Table, TableFacts)> {
-        let fresh = table.refreshed().await?;
-        let facts = table_facts(&fresh, Depth::Fold, &self.sizes).await?;
-        match planner::check::job(job, &facts) {
-            Ok(()) => Ok((fresh, facts)),
-            Err(violations) => {
-                let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
-                Err(Error::Conflict(format!("{} no longer fits the table: {}", job.kind(), why.join("; "))))
-            }
-        }
-    }
-
-    /// An index job that leaves everything as it was would be due again at once, for ever: it has failed.
-    async fn check_indexed(&self, table: &Table, job: &JobSpec, names: &[String], before: &TableFacts) -> Result<()> {
-        let after = table_facts(&table.refreshed().await?, Depth::Fold, &self.sizes).await?;
-        let lacking = |facts: &TableFacts| -> Vec<_> {
-            let named = facts.indexes.iter().filter(|index| names.contains(&index.name));
-            named.map(|index| (index.name.clone(), index.unindexed_rows, index.segments, index.withdrawn)).collect()
-        };
-        let done = planner::check::job(job, &after).is_err();
-        if !done && lacking(&after) == lacking(before) {
-            return Err(Error::Fatal(format!("{} of {} changed nothing", job.kind(), names.join(", "))));
-        }
-        Ok(())
-    }
-
-    /// One pass over every shard that is due. A shard whose latch is held is left out.
-    async fn fold(&self, table: &Table, jobs: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
-        let (mut reports, mut held, mut prefixes, mut wanted) = (Vec::new(), Vec::new(), Vec::new(), 0u64);
-        for job in jobs {
-            let JobSpec::Fold { shard, sstables, bytes } = &job else { continue };
-            // An unmeasured prefix counts as a whole pass.
-            let size = bytes.unwrap_or(self.policy.pass_bytes);
-            if !prefixes.is_empty() && wanted + size > self.policy.pass_bytes {
-                continue;
-            }
-            match self.latches.take(table, shard, now_ms()) {
-                Ok(latch) => {
-                    wanted += size;
-                    held.push(latch);
-                    prefixes.push(Prefix { shard: shard.clone(), sstables: sstables.clone() });
-                }
-                Err(error) => reports.push(JobReport { job: job.kind(), on: on(&job), millis: 0, end: error.into() }),
-            }
-        }
-        if prefixes.is_empty() {
-            return reports;
-        }
-        let started = Instant::now();
-        let done = self.pass(table, &prefixes, wanted, progress).await;
-        drop(held);
-        reports.push(JobReport {
-            job: "memwal_compaction".into(),
-            on: prefixes.into_iter().map(|p| p.shard).collect(),
-            millis: millis(started),
-            end: done.map_or_else(JobEnd::from, JobEnd::Folded),
-        });
-        reports
-    }
-
-    async fn pass(
-        &self,
-        table: &Table,
-        prefixes: &[Prefix],
-        bytes: u64,
-        progress: &Arc<Progress>,
-    ) -> Result<FoldReport> {
-        let _slot = acquire(&self.passes, 1).await?;
-        let whole = self.policy.pass_bytes.div_ceil(BUDGET_UNIT).max(1);
-        let share = bytes.div_ceil(BUDGET_UNIT).clamp(1, whole).min(u64::from(u32::MAX)) as u32;
-        let _bytes = acquire(&self.budget, share).await?;
-        let memory = self.policy.pass_memory_bytes / PASSES_MAX as u64;
-        let (_, report) = fold(table, prefixes, memory, progress).await?;
-        Ok(report)
-    }
-}
-
-async fn acquire(from: &Semaphore, permits: u32) -> Result<SemaphorePermit<'_>> {
-    from.acquire_many(permits).await.map_err(|e| Error::Fatal(format!("the pool of passes is closed: {e}")))
 }
 
 /// How long until folded SSTables may leave the list, where only time keeps them on it.

@@ -7,7 +7,9 @@ mod base;
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use serde::{Deserialize, Serialize};
 
-pub use self::base::{CleanupFacts, CleanupSuccess, FailedFacts, FragmentFacts, RemapFacts, RunningFacts};
+pub use self::base::{
+    CleanupFacts, CleanupSuccess, FailedFacts, FragmentFacts, MismatchFacts, RemapFacts, RunningFacts,
+};
 use crate::job::{GarbageId, SsTableId};
 
 /// One flushed SSTable that the shard manifest lists.
@@ -195,6 +197,9 @@ pub struct TableFacts {
     /// Kinds of jobs that keep failing, in any order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedFacts>,
+    /// A job after which the table answered differently, until somebody has looked at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<MismatchFacts>,
     /// The keys `caretaker.*`, `lance.compaction.*` and `lance.auto_cleanup.*` of the table's config,
     /// as they stand there; [`crate::policy::Policy::for_table`] reads them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

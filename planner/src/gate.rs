@@ -26,22 +26,29 @@ fn hold(decision: Decision, case: &Case<'_>) -> Option<Hold> {
 /// The first hold that stays until somebody changes the table.
 pub(crate) fn lasting(decision: Decision, table: &TableFacts, shard: &ShardFacts) -> Option<Hold> {
     let holds = [
-        (shard.status == ShardStatus::Sealed, Hold::Sealed),
-        (shard.detached, Hold::Detached),
-        (table.is_paused(), Hold::Paused),
-        (decision == Decision::Fold && table.primary_key.is_empty(), Hold::NoPrimaryKey),
+        (shard.status == ShardStatus::Sealed).then_some(Hold::Sealed),
+        shard.detached.then_some(Hold::Detached),
+        stopped(table),
+        (decision == Decision::Fold && table.primary_key.is_empty()).then_some(Hold::NoPrimaryKey),
     ];
-    holds.into_iter().find_map(|(holds, hold)| holds.then_some(hold))
+    holds.into_iter().flatten().next()
+}
+
+/// What keeps everything but catch-up from running: a pause, or answers that a job has changed. Then
+/// what the table was before is still there, and must stay until somebody has looked at it.
+pub(crate) fn stopped(table: &TableFacts) -> Option<Hold> {
+    let mismatch = || table.mismatch.as_ref().map(|m| Hold::Mismatch { kind: m.kind.clone(), at_ms: m.at_ms });
+    table.is_paused().then_some(Hold::Paused).or_else(mismatch)
 }
 
 /// The rules between the table's decisions. Catch-up passes them all, and cleanup waits for none of
 /// the others.
 pub(crate) fn table(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
     for (decision, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision != Decision::WalCatchup) {
-        let paused = case.table.is_paused().then_some(Hold::Paused);
+        let stopped = stopped(case.table);
         hold_jobs(outcome, |job| {
             let failing = || failing(case, job).filter(|_| *decision != Decision::Cleanup);
-            paused.clone().or_else(|| running(case.table, job)).or_else(failing)
+            stopped.clone().or_else(|| running(case.table, job)).or_else(failing)
         });
     }
     defer_beside_index_work(case, outcomes);

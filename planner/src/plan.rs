@@ -210,6 +210,13 @@ pub enum Hold {
     Detached,
     /// The table is paused.
     Paused,
+    /// A job changed the table's answers, and nobody has looked at it yet.
+    Mismatch {
+        /// The job's type.
+        kind: String,
+        /// When it was found, milliseconds since the epoch.
+        at_ms: u64,
+    },
     /// The table has SSTables but no primary key to fold by.
     NoPrimaryKey,
     /// The same work is open already.

@@ -52,6 +52,8 @@ pub struct Policy {
     pub grace_ms: u64,
     /// Most files one collection deletes (R2.15).
     pub collect_files_max: u64,
+    /// Of a hundred jobs, those after which the table's answers are compared with those before.
+    pub answers_percent: u64,
     /// When indexes are brought up to date.
     pub index: IndexPolicy,
     /// When fragments are rewritten.
@@ -78,6 +80,7 @@ impl Default for Policy {
             retire_delay_ms: 5 * SECOND_MS,
             grace_ms: 24 * HOUR_MS,
             collect_files_max: 10_000,
+            answers_percent: 5,
             index: IndexPolicy::default(),
             compaction: CompactionPolicy::default(),
             cleanup: CleanupPolicy::default(),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use planner::check::{self, Rule, Violation};
-use planner::facts::{GarbageFacts, GarbageKind, IndexFacts, PassFacts, ShardFacts, ShardStatus};
+use planner::facts::{GarbageFacts, GarbageKind, IndexFacts, MismatchFacts, PassFacts, ShardFacts, ShardStatus};
 use planner::facts::{SsTableFacts, TableFacts};
 use planner::job::{GarbageId, JobSpec, SsTableId};
 use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
@@ -208,16 +208,20 @@ fn collecting_what_is_needed_is_an_alarm() {
 }
 
 #[test]
-fn a_job_on_a_sealed_or_detached_shard_or_a_paused_table_is_an_alarm() {
+fn a_job_on_a_sealed_or_detached_shard_or_a_stopped_table_is_an_alarm() {
     let sealed = changed(|t| t.shards[0].status = ShardStatus::Sealed);
     let paused = changed(|t| t.paused = true);
+    let mismatch = changed(|t| t.mismatch = Some(MismatchFacts { kind: "compact".into(), at_ms: 0 }));
     let detached = changed(|t| t.shards[0].detached = true);
     for job in [fold(&[3]), retire(&[1]), collect(GarbageKind::SsTable, "g9", 1)] {
         alarms(check::job(&job, &sealed), &[Rule::Gate]);
         alarms(check::job(&job, &paused), &[Rule::Gate]);
+        alarms(check::job(&job, &mismatch), &[Rule::Gate]);
         alarms(check::job(&job, &detached), &[Rule::Gate]);
     }
-    alarms(check::job(&catch_up(&["idx"]), &paused), &[]);
+    for stopped in [paused, mismatch] {
+        alarms(check::job(&catch_up(&["idx"]), &stopped), &[]);
+    }
     let no_key = changed(|t| t.primary_key.clear());
     alarms(check::job(&fold(&[3]), &no_key), &[Rule::Gate]);
     alarms(check::job(&retire(&[1]), &no_key), &[]);

@@ -17,7 +17,8 @@ const BUSY: Duration = Duration::from_secs(10);
 
 /// What brings a file from one schema to the next; each counts itself in `user_version`.
 /// What stands here was shipped: it is added to, never changed.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE cleanup (
         uri TEXT PRIMARY KEY,
         start_version INTEGER, finished_at_ms INTEGER, recorded_version INTEGER,
@@ -40,7 +41,14 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX result_of_table ON result (uri, id);
     CREATE INDEX result_by_age ON result (ended_at_ms);
     PRAGMA user_version = 1;
-"];
+",
+    "
+    CREATE TABLE mismatch (
+        uri TEXT PRIMARY KEY, job TEXT NOT NULL, at_ms INTEGER NOT NULL, why TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    PRAGMA user_version = 2;
+",
+];
 
 /// One connection: SQLite has one writer anyway, and so nobody here ever finds it locked by a neighbour.
 fn pool() -> SqlitePoolOptions {

@@ -8,7 +8,7 @@ use crate::run::cleanup::CleanupReport;
 const T: &str = "/db/t.lance";
 
 fn job(job: &str, end: JobEnd) -> JobReport {
-    JobReport { job: job.into(), on: Vec::new(), millis: 5, end }
+    JobReport::new(job, Vec::new(), 5, end)
 }
 
 fn cleaned(start_version: u64, end_version: u64) -> JobReport {

@@ -1,12 +1,13 @@
 //! The base as its manifest has it: fragments, index segments, rewrites that wait for a remap.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use lance::Dataset;
 use lance::index::frag_reuse::load_frag_reuse_index_details;
 use lance_table::format::{Fragment, IndexMetadata};
 use lance_table::io::manifest::read_manifest_indexes;
-use lance_table::system_index::frag_reuse::FRAG_REUSE_INDEX_NAME;
+use lance_table::system_index::frag_reuse::{FRAG_REUSE_INDEX_NAME, FragReuseIndexDetails, FragReuseVersion};
 use lance_table::system_index::is_system_index;
 use planner::facts::{FragmentFacts, RemapFacts};
 use roaring::RoaringBitmap;
@@ -18,7 +19,7 @@ use crate::table::Table;
 const OVERRIDES: [&str; 3] = ["caretaker.", "lance.compaction.", "lance.auto_cleanup."];
 
 /// The config keys that the planner reads a table's own policy from.
-pub(super) fn overrides(dataset: &Dataset) -> BTreeMap<String, String> {
+pub(crate) fn overrides(dataset: &Dataset) -> BTreeMap<String, String> {
     let config = dataset.manifest().config.iter();
     let ours = config.filter(|(key, _)| OVERRIDES.iter().any(|prefix| key.starts_with(prefix)));
     ours.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -88,21 +89,14 @@ fn fragment(fragment: &Fragment) -> FragmentFacts {
 
 /// What the fragment reuse index holds, and which indexes still need it.
 pub(super) async fn remap(table: &Table, segments: &[IndexMetadata]) -> Result<RemapFacts> {
-    let Some(reuse) = segments.iter().find(|s| s.name == FRAG_REUSE_INDEX_NAME) else {
-        return Ok(RemapFacts::default());
-    };
-    let details = load_frag_reuse_index_details(&table.dataset, reuse).await;
-    let details = details.doing(|| format!("reading the fragment reuse index of `{}`", table.name))?;
-    let moved: RoaringBitmap = details
+    let Some((reuse, details)) = rewrites(table, segments).await? else { return Ok(RemapFacts::default()) };
+    let touched: RoaringBitmap = details
         .versions
         .iter()
-        .flat_map(|version| &version.groups)
-        .flat_map(|group| &group.old_frags)
-        .filter_map(|fragment| u32::try_from(fragment.id).ok())
+        .flat_map(|version| version.old_frag_ids().into_iter().chain(version.new_frag_ids()))
+        .filter_map(|id| u32::try_from(id).ok())
         .collect();
-    let needs = |segment: &&IndexMetadata| {
-        !is_system_index(segment) && segment.fragment_bitmap.as_ref().is_some_and(|covers| !covers.is_disjoint(&moved))
-    };
+    let needs = |segment: &&IndexMetadata| details.versions.iter().any(|version| needs(segment, version, &touched));
     let mut indexes: Vec<String> = segments.iter().filter(needs).map(|segment| segment.name.clone()).collect();
     indexes.sort_unstable();
     indexes.dedup();
@@ -112,6 +106,35 @@ pub(super) async fn remap(table: &Table, segments: &[IndexMetadata]) -> Result<R
         oldest_at_ms: recorded_at(table, oldest, reuse).await,
         indexes,
     })
+}
+
+/// Whether a segment keeps a rewrite on the list, by the rule that Lance trims it by: it covers
+/// something that was rewritten, and is older than that or still covers what was there before.
+fn needs(segment: &IndexMetadata, version: &FragReuseVersion, touched: &RoaringBitmap) -> bool {
+    let covers = segment.fragment_bitmap.as_ref();
+    if is_system_index(segment) || covers.is_some_and(|covers| covers.is_disjoint(touched)) {
+        return false;
+    }
+    let old = || version.old_frag_ids().into_iter().filter_map(|id| u32::try_from(id).ok());
+    segment.dataset_version <= version.dataset_version
+        || covers.is_some_and(|covers| old().any(|id| covers.contains(id)))
+}
+
+/// The versions of the base whose rewrites are on the list.
+pub(crate) async fn listed_rewrites(table: &Table) -> Result<Vec<u64>> {
+    let segments = segments(table).await?;
+    let listed = rewrites(table, &segments).await?;
+    Ok(listed.iter().flat_map(|(_, details)| &details.versions).map(|version| version.dataset_version).collect())
+}
+
+async fn rewrites<'a>(
+    table: &Table,
+    segments: &'a [IndexMetadata],
+) -> Result<Option<(&'a IndexMetadata, Arc<FragReuseIndexDetails>)>> {
+    let Some(reuse) = segments.iter().find(|s| s.name == FRAG_REUSE_INDEX_NAME) else { return Ok(None) };
+    let details = load_frag_reuse_index_details(&table.dataset, reuse).await;
+    let details = details.doing(|| format!("reading the fragment reuse index of `{}`", table.name))?;
+    Ok(Some((reuse, details)))
 }
 
 /// When the rewrite of base version `oldest` was recorded. That version may be cleaned up by now: then

@@ -1,23 +1,31 @@
 //! Rewrites neighbouring fragments (third of R3.4) by Lance's own tasks and commit.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use lance::Dataset;
 use lance::dataset::index::DatasetIndexRemapperOptions;
-use lance::dataset::optimize::{CompactionOptions, CompactionTask, RewriteResult, TaskData, commit_compaction};
+use lance::dataset::optimize::{
+    CompactionOptions, CompactionTask, IndexRemapper, IndexRemapperOptions, RemappedIndex, RewriteResult, TaskData,
+    commit_compaction,
+};
+use lance_core::utils::row_addr_remap::RowAddrRemap;
 use lance_table::format::Fragment;
 use planner::job::{JobSpec, Predicted};
+use uuid::Uuid;
 
 use crate::error::{Doing, Error, Result};
 use crate::run::Progress;
-use crate::run::files::{data_bytes, discard};
+use crate::run::files::{data_bytes, discard, discard_indexes};
 use crate::table::Table;
 
 /// Bytes of a batch on its way from the old fragments into the new ones.
 const BATCH_BYTES: u64 = 8 << 20;
 /// Most rows of a batch.
 const BATCH_ROWS_MAX: u64 = 8192;
+/// Bytes of footers and encodings, which are no surprise.
+const SMALL_BYTES: u64 = 1 << 20;
 
 /// What a compaction did, beside what was foretold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -32,6 +40,9 @@ pub struct CompactReport {
     pub bytes_written: u64,
     /// What the plan said.
     pub predicted: Option<Predicted>,
+    /// How that differs from what happened, where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surprise: Option<String>,
     /// Version of the base that holds the result.
     pub version: u64,
 }
@@ -70,15 +81,27 @@ pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) 
         return Err(error);
     }
     crate::fault::at(&table.uri, "compact.rewritten").await;
-    let report = CompactReport { predicted: Some(*predicted), ..report(&done) };
     let added: Vec<Fragment> = done.iter().flat_map(|r| r.new_fragments.clone()).collect();
+    let report = CompactReport { surprise: surprise(predicted, &added), predicted: Some(*predicted), ..report(&done) };
+    if let Some(surprise) = &report.surprise {
+        tracing::warn!(table = table.name, "a compaction came out otherwise than foretold: {surprise}");
+    }
+    if !is_progress(groups.iter().flatten(), &added) {
+        discard(table, added.iter()).await;
+        return Err(Error::Fatal(format!(
+            "{} fragments became {} without a deleted row less: nothing was committed, since the same would be due \
+             again at once",
+            report.fragments_removed, report.fragments_added
+        )));
+    }
     let mut dataset = (*table.dataset).clone();
-    let remapper = Arc::new(DatasetIndexRemapperOptions::default());
-    let committed = commit_compaction(&mut dataset, done, remapper, &options).await;
+    let remapped = Arc::new(Remapped::default());
+    let committed = commit_compaction(&mut dataset, done, remapped.clone(), &options).await;
     if let Err(error) = committed.doing(|| format!("committing the compaction of `{}`", table.name)) {
         // A definite answer: the files can't have been committed.
         if matches!(error, Error::Conflict(_)) {
             discard(table, added.iter()).await;
+            discard_indexes(table, remapped.written().into_iter()).await;
         }
         return Err(error);
     }
@@ -133,6 +156,65 @@ fn check_rows(before: &[Fragment], result: &RewriteResult) -> Result<u64> {
 
 fn live(fragment: &Fragment) -> u64 {
     fragment.num_rows().or(fragment.physical_rows).unwrap_or_default() as u64
+}
+
+/// Where the outputs are not those the plan counted on: another number of fragments, or bytes beyond
+/// twice or below half, which no change of encoding explains.
+fn surprise(predicted: &Predicted, added: &[Fragment]) -> Option<String> {
+    let (fragments, bytes) = (added.len() as u64, added.iter().map(data_bytes).sum::<u64>());
+    let mut told = Vec::new();
+    if fragments != predicted.fragments {
+        told.push(format!("{fragments} fragments instead of {}", predicted.fragments));
+    }
+    let foretold = predicted.bytes.filter(|p| bytes / 2 > p + SMALL_BYTES || p / 2 > bytes + SMALL_BYTES);
+    told.extend(foretold.map(|foretold| format!("{bytes} bytes instead of {foretold}")));
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+/// Whether a rewrite brings the table closer to its fixed point (SPEC section 7).
+fn is_progress<'a>(before: impl Iterator<Item = &'a Fragment> + Clone, added: &[Fragment]) -> bool {
+    added.len() < before.clone().count() || before.clone().any(|f| f.deletion_file.is_some())
+}
+
+/// Lance's own remapping of indexes, and what it wrote.
+#[derive(Default)]
+struct Remapped {
+    written: Arc<Mutex<Vec<Uuid>>>,
+}
+
+impl Remapped {
+    fn written(&self) -> Vec<Uuid> {
+        self.written.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+}
+
+#[async_trait]
+impl IndexRemapperOptions for Remapped {
+    async fn create_remapper(&self, dataset: &Dataset) -> lance_core::Result<Option<Box<dyn IndexRemapper>>> {
+        let remapper = DatasetIndexRemapperOptions::default().create_remapper(dataset).await?;
+        let written = self.written.clone();
+        Ok(remapper.map(|remapper| Box::new(Remapping { remapper, written }) as _))
+    }
+}
+
+struct Remapping {
+    remapper: Box<dyn IndexRemapper>,
+    written: Arc<Mutex<Vec<Uuid>>>,
+}
+
+#[async_trait]
+impl IndexRemapper for Remapping {
+    async fn remap_indices(
+        &self,
+        index_map: RowAddrRemap,
+        affected_fragment_ids: &[u64],
+    ) -> lance_core::Result<Vec<RemappedIndex>> {
+        let remapped = self.remapper.remap_indices(index_map, affected_fragment_ids).await?;
+        // One that was kept as it is has its old id, and is no file of ours.
+        let new = remapped.iter().filter(|index| index.new_id != index.old_id).map(|index| index.new_id);
+        self.written.lock().unwrap_or_else(|e| e.into_inner()).extend(new);
+        Ok(remapped)
+    }
 }
 
 fn report(done: &[RewriteResult]) -> CompactReport {

@@ -15,6 +15,7 @@ mod ahead;
 mod columns;
 mod commit;
 mod keys;
+mod newest;
 mod source;
 mod winners;
 mod write;
@@ -31,11 +32,14 @@ use roaring::RoaringTreemap;
 use uuid::Uuid;
 
 use self::keys::{Encoder, KeySet, Slice};
-use self::source::{ScanLimits, Source};
+pub(crate) use self::newest::Newest;
+use self::source::Source;
+pub(crate) use self::source::addresses;
 use self::winners::{Filter, Matches, Stop};
 use crate::error::{Error, Result};
 use crate::run::Progress;
 use crate::run::files::{data_bytes, discard};
+use crate::run::scan::ScanLimits;
 use crate::table::{Table, shard_id};
 
 /// Commits lost to other writers before a pass gives up and is planned again.

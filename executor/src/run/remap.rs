@@ -5,14 +5,20 @@ use lance::dataset::index::frag_reuse::cleanup_frag_reuse_index;
 use lance::dataset::optimize::remapping::remap_column_index;
 use lance::index::DatasetIndexExt;
 
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
+use crate::read::listed_rewrites;
 use crate::table::Table;
 
 /// One index after the other, each in commits of its own; then what no index needs any more is taken
 /// off the list, whatever became of the indexes before.
+///
+/// # Errors
+/// `Fatal` when every index was remapped and rewrites stay on the list all the same: it would grow
+/// for ever, and each read of the table with it.
 pub(crate) async fn remap(table: &Table, indexes: &[String]) -> Result<()> {
     let mut dataset = (*table.dataset).clone();
     dataset.checkout_latest().await.doing(|| format!("reopening `{}`", table.name))?;
+    let listed = listed_rewrites(table).await?;
     let mut failed = None;
     for name in indexes {
         let done = one(&mut dataset, name).await;
@@ -23,7 +29,20 @@ pub(crate) async fn remap(table: &Table, indexes: &[String]) -> Result<()> {
     }
     let trimmed = cleanup_frag_reuse_index(&mut dataset).await;
     trimmed.doing(|| format!("trimming the fragment reuse index of `{}`", table.name))?;
-    failed.map_or(Ok(()), Err)
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let left = listed_rewrites(&table.refreshed().await?).await?;
+    let stuck: Vec<u64> = listed.into_iter().filter(|version| left.contains(version)).collect();
+    match stuck.first() {
+        None => Ok(()),
+        Some(oldest) => Err(Error::Fatal(format!(
+            "every index of `{}` was remapped, and {} rewrites stay in its fragment reuse index, the oldest of version \
+             {oldest}; rebuild the indexes that are older than that (`create_index` with `replace=True`)",
+            table.name,
+            stuck.len()
+        ))),
+    }
 }
 
 async fn one(dataset: &mut Dataset, name: &str) -> lance_core::Result<()> {

@@ -40,6 +40,7 @@ pub(super) struct Metrics {
     job_seconds: HistogramVec,
     job_rows: IntCounterVec,
     job_bytes: IntCounterVec,
+    compared: IntCounterVec,
     open_jobs: IntGaugeVec,
     evaluations: IntCounterVec,
     evaluation_seconds: Histogram,
@@ -83,6 +84,11 @@ impl Metrics {
             job_seconds: kept(r, HistogramVec::new(job_seconds, &["type"])?)?,
             job_rows: counter("caretaker_job_rows_total", "Rows that jobs wrote, changed or deleted.", &["type"])?,
             job_bytes: counter("caretaker_job_bytes_total", "Bytes that jobs wrote or deleted.", &["type"])?,
+            compared: counter(
+                "caretaker_job_answers_total",
+                "Jobs around which answers were compared: same, partly (something could not be), or changed.",
+                &["type", "outcome"],
+            )?,
             open_jobs: kept(r, IntGaugeVec::new(open_jobs, &["state"])?)?,
             evaluations: counter("caretaker_evaluations_total", "Evaluations that ended.", &["outcome"])?,
             evaluation_seconds: kept(r, Histogram::with_opts(evaluation)?)?,
@@ -159,6 +165,15 @@ impl Metrics {
         let job = &[report.job.as_str()];
         self.jobs.with_label_values(&[report.job.as_str(), report.end.outcome()]).inc();
         self.job_seconds.with_label_values(job).observe(Duration::from_millis(report.millis).as_secs_f64());
+        let compared = match &report.answers {
+            _ if report.end.is_mismatch() => Some("changed"),
+            Some(answers) if answers.skipped.is_empty() => Some("same"),
+            Some(_) => Some("partly"),
+            None => None,
+        };
+        if let Some(outcome) = compared {
+            self.compared.with_label_values(&[report.job.as_str(), outcome]).inc();
+        }
         let (rows, bytes) = match &report.end {
             JobEnd::Folded(fold) => (fold.rows_inserted + fold.rows_updated + fold.rows_deleted, fold.bytes_written),
             JobEnd::Compacted(compact) => (compact.rows, compact.bytes_written),

@@ -383,7 +383,7 @@ async fn run(tender: &Tender, table: &TableRef, batch: &Batch) -> (Vec<JobReport
         let (millis, why) = (u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX), died.to_string());
         let end = || JobEnd::Failed { kind: "fatal", why: why.clone() };
         let kinds: BTreeSet<String> = batch.jobs.iter().map(JobSpec::kind).collect();
-        kinds.into_iter().map(|job| JobReport { job, on: Vec::new(), millis, end: end() }).collect()
+        kinds.into_iter().map(|job| JobReport::new(job, Vec::new(), millis, end())).collect()
     });
     let mut written = Ok(());
     for report in &reports {
@@ -416,7 +416,7 @@ mod tests {
     fn collecting_goes_on_while_it_deletes_and_after_a_fold_that_it_waited_for() {
         let batch = |jobs| Batch { table: "a".into(), jobs, seen: Seen::default() };
         let collect = || JobSpec::Collect { shard: "s".into(), files: Vec::new(), bytes: 0 };
-        let report = |job: &str, end| JobReport { job: job.into(), on: Vec::new(), millis: 0, end };
+        let report = |job: &str, end| JobReport::new(job, Vec::new(), 0, end);
         let collected = |files| report("memwal_collect", JobEnd::Collected { files, bytes: 0 });
         let failed = report("memwal_collect", JobEnd::Failed { kind: "retry", why: String::new() });
         let folded = report("memwal_compaction", JobEnd::CaughtUp);

@@ -87,7 +87,7 @@ mod tests {
         let policy = AgentPolicy::default();
         let mut watched = Watched::new(TableRef { name: "a".into(), uri: "a.lance".into() });
         let remap = JobSpec::Remap { indexes: Vec::new() };
-        let report = |end| JobReport { job: "remap".into(), on: Vec::new(), millis: 0, end };
+        let report = |end| JobReport::new("remap", Vec::new(), 0, end);
         let lost = || report(JobEnd::Superseded { why: String::new() });
         let mut waits = |report: &JobReport| {
             watched.raced(report, &policy, 1_000);

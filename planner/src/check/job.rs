@@ -3,7 +3,9 @@ use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use super::{Found, Rule, Violation, maintenance};
 use crate::decision::collect::{Need, Rules};
 use crate::facts::{ShardFacts, ShardStatus, TableFacts};
+use crate::gate;
 use crate::job::{GarbageId, JobSpec, SsTableId};
+use crate::plan::Hold;
 
 /// Whether a job may run on a table as it is now, by identity (R2.10, R3.6).
 ///
@@ -33,8 +35,8 @@ pub fn job(job: &JobSpec, facts: &TableFacts) -> Result<(), Vec<Violation>> {
 }
 
 fn of_table(found: &mut Found, facts: &TableFacts, job: &JobSpec) {
-    if facts.is_paused() && !matches!(job, JobSpec::CatchUp { .. }) {
-        found.add(Rule::Gate, format!("table `{}` is paused: only catch-up runs", facts.table));
+    if !matches!(job, JobSpec::CatchUp { .. }) {
+        stopped(found, facts);
     }
     match job {
         JobSpec::CatchUp { kind, indexes } => named(found, facts, kind, indexes),
@@ -49,11 +51,18 @@ fn of_table(found: &mut Found, facts: &TableFacts, job: &JobSpec) {
     }
 }
 
+fn stopped(found: &mut Found, facts: &TableFacts) {
+    let why = match gate::stopped(facts) {
+        None => return,
+        Some(Hold::Mismatch { kind, .. }) => format!("has answers that `{kind}` changed"),
+        Some(_) => "is paused".into(),
+    };
+    found.add(Rule::Gate, format!("table `{}` {why}: only catch-up runs", facts.table));
+}
+
 fn gate(found: &mut Found, facts: &TableFacts, shard: &ShardFacts, job: &JobSpec) {
     let (table, id) = (&facts.table, &shard.shard);
-    if facts.is_paused() {
-        found.add(Rule::Gate, format!("table `{table}` is paused: only catch-up runs"));
-    }
+    stopped(found, facts);
     if shard.status == ShardStatus::Sealed {
         found.add(Rule::Gate, format!("shard `{id}` is sealed: it is left alone"));
     }

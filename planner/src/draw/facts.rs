@@ -11,7 +11,7 @@ const NAME: usize = 24;
 
 /// Draws a table: one line of its own, then each shard in shard order.
 pub fn facts(facts: &TableFacts, now_ms: u64) -> String {
-    let mut lines = vec![head(facts)];
+    let mut lines = vec![head(facts, now_ms)];
     lines.extend(base::lines(facts, now_ms));
     let mut shards: Vec<&ShardFacts> = facts.shards.iter().collect();
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
@@ -21,7 +21,7 @@ pub fn facts(facts: &TableFacts, now_ms: u64) -> String {
     lines.iter().map(|line| fit(line) + "\n").collect()
 }
 
-fn head(facts: &TableFacts) -> String {
+fn head(facts: &TableFacts, now_ms: u64) -> String {
     let mut notes = vec![format!("version {}", facts.version)];
     notes.extend(facts.rows.map(|rows| format!("{rows} rows")));
     notes.push(match facts.primary_key.is_empty() {
@@ -34,6 +34,9 @@ fn head(facts: &TableFacts) -> String {
     notes.extend(facts.versions.map(|versions| format!("{versions} versions")));
     if facts.is_paused() {
         notes.push("paused".into());
+    }
+    if let Some(mismatch) = &facts.mismatch {
+        notes.push(format!("answers changed by {} {} ago", mismatch.kind, duration(age_ms(now_ms, mismatch.at_ms))));
     }
     if facts.shards.is_empty() {
         notes.push("no shard".into());

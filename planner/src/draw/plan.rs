@@ -154,6 +154,9 @@ fn by(hold: &Hold, at_ms: u64) -> String {
         Hold::Sealed => "by the drop of the shard".into(),
         Hold::Detached => "by the missing MemWAL index".into(),
         Hold::Paused => "by a pause of the table".into(),
+        Hold::Mismatch { kind, at_ms: found } => {
+            format!("by answers that {kind} changed {} ago", duration(age_ms(at_ms, *found)))
+        }
         Hold::NoPrimaryKey => "by a missing primary key".into(),
         Hold::Running { kind, holder, since_ms } => {
             format!("by {kind} of {holder} for {}", duration(age_ms(at_ms, *since_ms)))

@@ -96,6 +96,16 @@ pub struct FailedFacts {
     pub last_at_ms: u64,
 }
 
+/// Answers were compared before and after a job, and were not the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MismatchFacts {
+    /// [`crate::job::JobSpec::kind`].
+    pub kind: String,
+    /// When it was found, milliseconds since the epoch.
+    pub at_ms: u64,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(number: &u32) -> bool {
     *number == 0

@@ -113,6 +113,16 @@ pub const KNOBS: &[Knob] = &[
         "Most files one collection deletes; the next one goes on (R2.15)."
     ),
     knob!(
+        "answers_check_percent",
+        Count,
+        0,
+        100,
+        Some("answers are never compared"),
+        answers_percent,
+        "Of a hundred jobs, those after which rows and index answers are compared with those before; a job that \
+         changed an answer fails, and nothing is retired or cleaned until somebody has looked."
+    ),
+    knob!(
         "index_unindexed_rows_min",
         Count,
         1,

@@ -60,7 +60,7 @@ impl World {
             ["now", at] => self.now_ms = parse::duration(at),
             ["wait", span] => self.now_ms += parse::duration(span),
             ["set", key, value] => self.policy.set(key, value).unwrap_or_else(|e| panic!("{e}")),
-            ["table", ..] => parse::table(&mut self.facts, line),
+            ["table", ..] => parse::table(&mut self.facts, line, self.now_ms),
             ["fragments" | "index" | "cleanup" | "remap" | "open" | "failed" | "config", ..] => {
                 base::line(&mut self.facts, line, self.now_ms);
             }
@@ -80,6 +80,7 @@ impl World {
                 listed.sort_by_key(|s| order.iter().position(|g| *g == s.generation));
             }
             ["unpaused"] => self.facts.paused = false,
+            ["accepted"] => self.facts.mismatch = None,
             ["closed"] => self.facts.running.clear(),
             ["ended", shard] => parse::named(&mut self.facts, shard).pass = None,
             ["draw"] => return Some(draw::facts(&self.facts, self.now_ms)),

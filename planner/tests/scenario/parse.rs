@@ -1,11 +1,11 @@
 //! Reads the drawings that [`planner::draw`] makes, and what only a scenario needs to say.
 
-use planner::facts::{GarbageFacts, GarbageKind, IndexFacts, PassFacts, ShardFacts, ShardStatus};
+use planner::facts::{GarbageFacts, GarbageKind, IndexFacts, MismatchFacts, PassFacts, ShardFacts, ShardStatus};
 use planner::facts::{SsTableFacts, TableFacts};
 use planner::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
 
 /// `table t     version 3, 100 rows, key a+b, paused`
-pub(crate) fn table(facts: &mut TableFacts, line: &str) {
+pub(crate) fn table(facts: &mut TableFacts, line: &str, now_ms: u64) {
     let words: Vec<&str> = line.split_whitespace().collect();
     facts.table = words[1].into();
     for note in notes(line, words[1]) {
@@ -15,6 +15,9 @@ pub(crate) fn table(facts: &mut TableFacts, line: &str) {
             ["key", columns] => facts.primary_key = columns.split('+').map(Into::into).collect(),
             ["no", "primary", "key"] => facts.primary_key.clear(),
             ["paused"] => facts.paused = true,
+            ["answers", "changed", "by", kind, span, "ago"] => {
+                facts.mismatch = Some(MismatchFacts { kind: (*kind).into(), at_ms: now_ms - duration(span) });
+            }
             ["stable", "row", "ids"] => facts.stable_row_ids = true,
             [versions, "versions"] => facts.versions = Some(number(versions)),
             _ => panic!("not a note of a table: `{note}`"),

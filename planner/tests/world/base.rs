@@ -1,6 +1,7 @@
 //! Arbitrary facts of the base, and the knobs that belong to them.
 
-use planner::facts::{CleanupFacts, CleanupSuccess, FailedFacts, FragmentFacts, RemapFacts, RunningFacts, TableFacts};
+use planner::facts::{CleanupFacts, CleanupSuccess, FailedFacts, FragmentFacts, MismatchFacts};
+use planner::facts::{RemapFacts, RunningFacts, TableFacts};
 use planner::policy::{AgentPolicy, CleanupPolicy, CompactionPolicy, IndexPolicy, Policy, RemapPolicy};
 use proptest::collection::vec;
 use proptest::option;
@@ -107,8 +108,9 @@ pub(crate) fn wild(facts: impl Strategy<Value = TableFacts>) -> impl Strategy<Va
     let config = prop::collection::btree_map(key, "true|false|[0-9]{1,21}|[0-9a-z. ]{0,9}", 0..3);
     let jobs = vec((0..JOBS.len(), number()), 0..3);
     let base = (option::of(vec(fragment, 0..9)), option::of(history), option::of(remap));
-    (facts, base, vec(index, 4), jobs, config, any::<bool>()).prop_map(
-        |(mut facts, (fragments, history, remap), indexes, jobs, config, stable)| {
+    let switches = (any::<bool>(), option::weighted(0.1, number()));
+    (facts, base, vec(index, 4), jobs, config, switches).prop_map(
+        |(mut facts, (fragments, history, remap), indexes, jobs, config, (stable, mismatch))| {
             facts.fragments = fragments;
             facts.cleanup = history.map(|(last, last_failure_at_ms)| CleanupFacts {
                 opted_out: false,
@@ -128,6 +130,7 @@ pub(crate) fn wild(facts: impl Strategy<Value = TableFacts>) -> impl Strategy<Va
             facts.failed = jobs.iter().map(|(kind, at)| failure(*kind, *at, *at)).collect();
             facts.overrides = config;
             facts.stable_row_ids = stable;
+            facts.mismatch = mismatch.map(|at_ms| MismatchFacts { kind: "compact".into(), at_ms });
             facts
         },
     )

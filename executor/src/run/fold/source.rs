@@ -10,7 +10,6 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lance::Dataset;
 use lance::dataset::mem_wal::{TOMBSTONE, arrow_schema_with_field_ids};
-use lance::dataset::scanner::Scanner;
 use lance_core::ROW_ADDR;
 use lance_core::datatypes::{BlobHandling, format_field_path_minimal};
 use planner::job::SsTableId;
@@ -18,6 +17,7 @@ use uuid::Uuid;
 
 use super::columns::field_id;
 use crate::error::{Doing, Error, Result};
+use crate::run::scan::ScanLimits;
 use crate::table::Table;
 
 /// One SSTable of the prefix.
@@ -30,28 +30,6 @@ pub(super) struct Source {
     /// Bytes on storage, blob side files included.
     bytes: u64,
     has_tombstones: bool,
-}
-
-/// How much a scan may hold at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ScanLimits {
-    pub(super) batch_bytes: u64,
-    pub(super) io_bytes: u64,
-}
-
-impl ScanLimits {
-    /// Bounds `scanner`, in rows too: a byte target alone is checked after decoding.
-    pub(super) fn apply<'a>(&self, scanner: &'a mut Scanner, row_bytes: u64) -> &'a mut Scanner {
-        let rows = (self.batch_bytes / row_bytes.max(1)).clamp(1, 8192);
-        scanner
-            .batch_size(rows as usize)
-            .batch_size_bytes(self.batch_bytes)
-            .io_buffer_size(self.io_bytes)
-            .materialization_readahead_bytes(self.batch_bytes)
-            .batch_readahead(2)
-            .fragment_readahead(1)
-            .scan_in_order(true)
-    }
 }
 
 impl Source {
@@ -71,7 +49,7 @@ impl Source {
     }
 
     /// The key columns as this SSTable names them, in key order: a rename keeps the field id.
-    fn key_columns(&self, key: &[(String, i32)]) -> Result<Vec<String>> {
+    pub(super) fn key_columns(&self, key: &[(String, i32)]) -> Result<Vec<String>> {
         key.iter()
             .map(|(name, id)| {
                 let by_id = self.schema.fields().iter().find(|f| field_id(f) == Some(*id));
@@ -146,7 +124,7 @@ fn rename(batch: &RecordBatch, names: &[String]) -> Result<RecordBatch> {
 }
 
 /// The row addresses of a scanned batch.
-pub(super) fn addresses(batch: &RecordBatch) -> Result<&[u64]> {
+pub(crate) fn addresses(batch: &RecordBatch) -> Result<&[u64]> {
     let column = batch.column_by_name(ROW_ADDR).ok_or_else(|| Error::Fatal(format!("a scan gave no {ROW_ADDR}")))?;
     Ok(column.as_primitive::<UInt64Type>().values())
 }

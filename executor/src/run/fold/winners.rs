@@ -11,8 +11,9 @@ use roaring::RoaringTreemap;
 
 use super::ahead::ahead;
 use super::keys::{Encoder, Full, KeySet, Offer};
-use super::source::{ScanLimits, Source, addresses};
+use super::source::{Source, addresses};
 use crate::error::{Error, Result};
+use crate::run::scan::ScanLimits;
 
 /// Upserted keys past which the conflict filter would answer "maybe" to everything anyway.
 const FILTER_KEYS_MAX: usize = 65_536;

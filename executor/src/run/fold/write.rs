@@ -17,9 +17,10 @@ use roaring::RoaringTreemap;
 
 use super::ahead::ahead;
 use super::columns::Columns;
-use super::source::{ScanLimits, Source, addresses};
+use super::source::{Source, addresses};
 use crate::error::{Doing, Error, Result};
 use crate::run::Progress;
+use crate::run::scan::ScanLimits;
 
 /// What one pass puts into the base.
 pub(super) struct Rows<'a> {

@@ -32,6 +32,10 @@ pub(super) struct Evaluated {
     oldest_unfolded_ms: Option<u64>,
     /// Of the index that lags most.
     unindexed_rows: Option<u64>,
+    /// Rewrites that wait for a remap, and when the oldest was recorded.
+    rewrites: Option<u64>,
+    oldest_rewrite_ms: Option<u64>,
+    changed: bool,
 }
 
 type Value = fn(&Known, now_ms: u64) -> Option<u64>;
@@ -58,6 +62,16 @@ const METRICS: &[(&str, &str, Value)] = &[
     }),
     ("caretaker_table_unindexed_rows", "Rows that the index which lags most does not cover.", |k, _| {
         k.evaluated.as_ref()?.unindexed_rows
+    }),
+    ("caretaker_table_deferred_rewrites", "Rewrites that wait for a remap of index entries.", |k, _| {
+        k.evaluated.as_ref()?.rewrites
+    }),
+    ("caretaker_table_oldest_deferred_rewrite_age_seconds", "Age of the oldest of them.", |k, now| {
+        let known = k.evaluated.as_ref()?;
+        known.rewrites.map(|_| now.saturating_sub(known.oldest_rewrite_ms.unwrap_or(now)) / 1000)
+    }),
+    ("caretaker_table_answers_changed", "1: a job changed the table's answers, and nobody has looked.", |k, _| {
+        Some(u64::from(k.evaluated.as_ref()?.changed))
     }),
 ];
 
@@ -102,6 +116,9 @@ impl ByTable {
             unfolded_bytes: unfolded().map(|sstable| sstable.bytes).try_fold(0, add),
             oldest_unfolded_ms: unfolded().filter_map(|sstable| sstable.flushed_at_ms).min(),
             unindexed_rows: facts.indexes.iter().filter_map(|index| index.unindexed_rows).max(),
+            rewrites: facts.remap.as_ref().map(|remap| remap.rewrites),
+            oldest_rewrite_ms: facts.remap.as_ref().and_then(|remap| remap.oldest_at_ms),
+            changed: facts.mismatch.is_some(),
         };
         self.lock().insert(table.to_string(), Known { failures: 0, evaluated: Some(evaluated) });
     }

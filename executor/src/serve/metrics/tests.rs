@@ -158,7 +158,7 @@ fn everything() -> BTreeMap<Series, f64> {
     metrics.ticked(&Coverage::default(), 0, (0, 0), 1_000);
     let folded = FoldReport { rows_inserted: 3, bytes_written: 90, ..FoldReport::default() };
     let end = JobEnd::Folded(folded);
-    metrics.job(&JobReport { job: "memwal_compaction".into(), on: Vec::new(), millis: 1_500, end });
+    metrics.job(&JobReport::new("memwal_compaction", Vec::new(), 1_500, end));
     read(&metrics, 1_000)
 }
 
