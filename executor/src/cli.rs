@@ -3,11 +3,13 @@
 mod bars;
 mod compact;
 mod config;
+mod each;
 mod facts;
 mod log;
 mod out;
 mod plan;
 mod run;
+mod status;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +42,7 @@ pub const EXITS: &[(u8, &str)] = &[
 const EXAMPLES: &str = "\
 Examples:
   caretaker plan ./db                     what is due, and why; changes nothing
+  caretaker status ./db                   how every table is, the worst first
   caretaker run ./db                      do it, until nothing is due
   caretaker serve s3://bucket/db          do it for ever
   caretaker compact ./db/docs.lance       fold one table now, whatever the triggers say
@@ -47,6 +50,8 @@ Examples:
   caretaker plan --facts facts.json --at 2026-12-24T18:00:00Z --wal-compact-trigger-count 2
   caretaker init-config > caretaker.toml";
 
+/// Commands with a flag for every setting.
+const WITH_SETTINGS: [&str; 7] = ["run", "serve", "plan", "status", "compact", "facts", "settings"];
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -71,6 +76,9 @@ enum Command {
     Serve(ServeArgs),
     /// Show what is due and why, and change nothing.
     Plan(PlanArgs),
+    /// Show how every table is: one line each, the worst first.
+    #[command(after_long_help = status::WORDS)]
+    Status(status::StatusArgs),
     /// Fold a table now, whatever the triggers say.
     Compact(CompactArgs),
     /// Show everything that decisions about a table are made from.
@@ -259,6 +267,9 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
             let root = args.root.clone().unwrap_or_default();
             on(&root, settings()?, Intent::Look, async |work, _| plan::of_root(&args, &work, Trigger::Tick).await)
         }
+        Command::Status(args) => {
+            on(&args.root, settings()?, Intent::Look, async |work, _| status::run(&args, &work).await)
+        }
         Command::Run(args) if args.dry_run => {
             let (root, plan) = (args.root.clone(), args.into_plan());
             on(&root, settings()?, Intent::Look, async |work, _| plan::of_root(&plan, &work, Trigger::Relief).await)
@@ -345,7 +356,7 @@ fn command() -> clap::Command {
             "`caretaker <command> --help` shows every setting; `caretaker --help` shows examples and exit codes.",
         )
         .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
-    for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
+    for name in WITH_SETTINGS {
         command = command.mut_subcommand(name, |sub| {
             sub.arg(config_arg()).args(settings::keys().map(flag)).args(settings::renamed().map(old))
         });
@@ -406,7 +417,7 @@ mod tests {
     #[test]
     fn every_setting_is_a_flag_of_every_command_that_uses_settings() {
         command().debug_assert();
-        for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
+        for name in WITH_SETTINGS {
             let root = if name == "settings" { vec![] } else { vec!["db"] };
             let line = ["caretaker", name].into_iter().chain(root).map(String::from);
             let flags = settings::keys().flat_map(|key| [format!("--{}", key.flag()), key.flag()]);

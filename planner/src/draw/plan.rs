@@ -39,8 +39,9 @@ fn words(head: &str, text: &str) -> Vec<String> {
     lines
 }
 
-fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
-    let name = match verdict.decision {
+/// A decision by the name that plans and settings have for it.
+pub fn decision(decision: Decision) -> &'static str {
+    match decision {
         Decision::WalCatchup => "wal_catchup",
         Decision::Index => "index",
         Decision::Compaction => "compaction",
@@ -49,7 +50,11 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
         Decision::Fold => "fold",
         Decision::Retire => "retire",
         Decision::Collect => "collect",
-    };
+    }
+}
+
+fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
+    let name = decision(verdict.decision);
     match &verdict.outcome {
         Outcome::Due { jobs, reasons } => jobs
             .iter()
@@ -63,7 +68,7 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
             wrap(format!("    {name:<12}-     "), reasons.iter().map(reason).chain(due_in))
         }
         Outcome::Held { hold, reasons } => {
-            let by = format!("    {name:<12}held  {}: ", by(hold, at_ms));
+            let by = format!("    {name:<12}held  {}: ", self::hold(hold, at_ms));
             wrap(by, reasons.iter().map(reason))
         }
         Outcome::Disabled { knob } => {
@@ -144,7 +149,8 @@ pub fn job(job: &JobSpec) -> String {
     }
 }
 
-fn by(hold: &Hold, at_ms: u64) -> String {
+/// What holds a verdict, as it goes on after "held": `by a pause of the table`.
+pub fn hold(hold: &Hold, at_ms: u64) -> String {
     match hold {
         Hold::Pass { holder, since_ms } => {
             format!("by a pass of {holder} for {}", duration(age_ms(at_ms, *since_ms)))
