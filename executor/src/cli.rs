@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bars;
+mod cleanup;
 mod compact;
 mod config;
 mod each;
@@ -46,12 +47,13 @@ Examples:
   caretaker run ./db                      do it, until nothing is due
   caretaker serve s3://bucket/db          do it for ever
   caretaker compact ./db/docs.lance       fold one table now, whatever the triggers say
+  caretaker cleanup ./db/docs.lance --dry-run --cleanup-min-version-age-secs 7d    who holds its space
   caretaker facts ./db/docs.lance --json > facts.json
   caretaker plan --facts facts.json --at 2026-12-24T18:00:00Z --wal-compact-trigger-count 2
   caretaker init-config > caretaker.toml";
 
 /// Commands with a flag for every setting.
-const WITH_SETTINGS: [&str; 7] = ["run", "serve", "plan", "status", "compact", "facts", "settings"];
+const WITH_SETTINGS: [&str; 8] = ["run", "serve", "plan", "status", "compact", "cleanup", "facts", "settings"];
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -81,6 +83,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Fold a table now, whatever the triggers say.
     Compact(CompactArgs),
+    /// Remove old versions of a table now, whatever the triggers say, or show who holds its space.
+    Cleanup(cleanup::CleanupArgs),
     /// Show everything that decisions about a table are made from.
     Facts(FactsArgs),
     /// Show every setting, its value, and who set it.
@@ -279,6 +283,10 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         }
         Command::Compact(args) => {
             on(&args.table, settings()?, Intent::Tend, async |work, bars| compact::run(&args, work, bars).await)
+        }
+        Command::Cleanup(args) => {
+            let intent = if args.dry_run { Intent::Look } else { Intent::Tend };
+            on(&args.table, settings()?, intent, async |work, _| cleanup::run(&args, &work).await)
         }
         Command::Facts(args) => {
             on(&args.table, settings()?, Intent::Look, async |work, _| facts::run(&args, &work).await)
