@@ -328,6 +328,15 @@ impl Plan {
             _ => &[],
         })
     }
+
+    /// Whether no shard has an SSTable that is not folded.
+    pub fn has_folded_everything(&self) -> bool {
+        let none = |reason: &Reason| reason.measure == Measure::SsTables && reason.observed == Some(0);
+        self.verdicts
+            .iter()
+            .filter(|verdict| verdict.decision == Decision::Fold)
+            .all(|verdict| matches!(&verdict.outcome, Outcome::NotDue { reasons, .. } if reasons.iter().any(none)))
+    }
 }
 
 impl Reason {

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 import state
 from client import connect
+from conftest import command, environment
 from tables import Build
 from test_base import CLEAN, FOLD, TIDY, scattered
 
@@ -218,3 +221,34 @@ def test_a_cleanup_is_of_one_table(caretaker, root):
     scattered(root, "one")
     scattered(root, "two")
     assert "name one of them" in caretaker("cleanup", root, exit=2, **AGE).stderr
+
+
+def test_words_are_plain_where_a_command_can_not_do_what_is_asked(caretaker, root):
+    path = scattered(root, parts=1)
+    said = caretaker("plan", path, "--at", "2026-12-24T18:00:00Z", exit=2).stderr
+    assert "planned for now" in said and "--facts facts.json --at 2026-12-24T18:00:00Z" in said
+    assert "`1 GB` is written `1GB`" in caretaker("plan", path, "--wal-compact-trigger-bytes", "1 GB", exit=2).stderr
+    shown = caretaker("plan", path).stdout
+    assert "index       -     no index" in shown and "unindexed" not in shown
+
+
+def test_a_table_that_is_folded_is_not_said_to_lag(caretaker, root):
+    build = Build.of("plain_int64", root)
+    assert "behind, plus the job" in caretaker("plan", build.path).stdout
+    caretaker("run", root, **FOLD)
+    shown = caretaker("plan", build.path).stdout
+    assert "the base holds every flushed row" in shown and "behind, plus the job" not in shown
+
+
+def test_serve_warns_of_a_root_without_tables(root):
+    root.mkdir()
+    serving = subprocess.Popen(command("serve", root), env=environment(), stderr=subprocess.PIPE, text=True)
+    silent = threading.Timer(60, serving.kill)
+    silent.start()
+    try:
+        assert any("no tables here yet" in line for line in serving.stderr)
+    finally:
+        serving.terminate()
+        serving.communicate(timeout=60)
+        silent.cancel()
+    assert serving.returncode == 0

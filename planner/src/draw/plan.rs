@@ -19,6 +19,8 @@ pub fn plan(plan: &Plan) -> String {
     lines.extend(plan.complaints.iter().flat_map(|complaint| words("  not followed:", &format!("{complaint}"))));
     lines.push(match plan.staleness_bound_ms {
         Some(0) => "  the base holds everything".into(),
+        // What a writer has in memory is not known here: the bound would be all that is said of it.
+        Some(_) if plan.has_folded_everything() => "  the base holds every flushed row".into(),
         Some(bound) => format!("  a reader of the base alone is at most {} behind, plus the job", duration(bound)),
         None => "  a reader of the base alone may fall behind without bound".into(),
     });
@@ -178,6 +180,9 @@ pub fn hold(hold: &Hold, at_ms: u64) -> String {
 
 /// One comparison in words and numbers: `count 4 >= 4`, `bytes unmeasured, 1G needed`.
 pub fn reason(reason: &Reason) -> String {
+    if reason.measure == Measure::UnindexedRows && reason.subject.is_none() && reason.observed == Some(0) {
+        return "no index".into();
+    }
     let (name, unit) = match reason.measure {
         Measure::SsTables => ("count", Unit::Count),
         Measure::SsTableBytes => ("bytes", Unit::Bytes),
