@@ -1,13 +1,16 @@
 //! The command line.
 
 mod bars;
+mod cleanup;
 mod compact;
 mod config;
+mod each;
 mod facts;
 mod log;
 mod out;
 mod plan;
 mod run;
+mod status;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,13 +43,17 @@ pub const EXITS: &[(u8, &str)] = &[
 const EXAMPLES: &str = "\
 Examples:
   caretaker plan ./db                     what is due, and why; changes nothing
+  caretaker status ./db                   how every table is, the worst first
   caretaker run ./db                      do it, until nothing is due
   caretaker serve s3://bucket/db          do it for ever
   caretaker compact ./db/docs.lance       fold one table now, whatever the triggers say
+  caretaker cleanup ./db/docs.lance --dry-run --cleanup-min-version-age-secs 7d    who holds its space
   caretaker facts ./db/docs.lance --json > facts.json
   caretaker plan --facts facts.json --at 2026-12-24T18:00:00Z --wal-compact-trigger-count 2
   caretaker init-config > caretaker.toml";
 
+/// Commands with a flag for every setting.
+const WITH_SETTINGS: [&str; 8] = ["run", "serve", "plan", "status", "compact", "cleanup", "facts", "settings"];
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -71,8 +78,13 @@ enum Command {
     Serve(ServeArgs),
     /// Show what is due and why, and change nothing.
     Plan(PlanArgs),
+    /// Show how every table is: one line each, the worst first.
+    #[command(after_long_help = status::WORDS)]
+    Status(status::StatusArgs),
     /// Fold a table now, whatever the triggers say.
     Compact(CompactArgs),
+    /// Remove old versions of a table now, whatever the triggers say, or show who holds its space.
+    Cleanup(cleanup::CleanupArgs),
     /// Show everything that decisions about a table are made from.
     Facts(FactsArgs),
     /// Show every setting, its value, and who set it.
@@ -126,10 +138,10 @@ struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     facts: Option<String>,
     /// Plan with this settings file alone: neither --config nor the environment counts.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "config"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
     policy: Option<String>,
     /// Plan for this time instead of now: RFC 3339, or milliseconds since the epoch.
-    #[arg(long, value_name = "TIME", conflicts_with = "root")]
+    #[arg(long, value_name = "TIME")]
     at: Option<String>,
     /// One JSON object a line, one for each table.
     #[arg(long)]
@@ -255,9 +267,20 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
             log::start(&settings, log::QUIET, Bars::default());
             plan::of_facts(&file, at.as_deref(), &settings.policy, json)
         }
+        Command::Plan(PlanArgs { root: Some(root), at: Some(at), .. }) => Err(Error::Invalid(format!(
+            "`{root}` is storage, which is planned for now, as it is now; to plan for another time save its facts \
+             with `caretaker facts {root} --json > facts.json`, then `caretaker plan --facts facts.json --at {at}`"
+        ))),
+        Command::Plan(PlanArgs { root: Some(root), policy: Some(policy), .. }) => Err(Error::Invalid(format!(
+            "--policy is for plans from saved facts (--facts); to plan `{root}` with a settings file use \
+             `--config {policy}`"
+        ))),
         Command::Plan(args) => {
             let root = args.root.clone().unwrap_or_default();
             on(&root, settings()?, Intent::Look, async |work, _| plan::of_root(&args, &work, Trigger::Tick).await)
+        }
+        Command::Status(args) => {
+            on(&args.root, settings()?, Intent::Look, async |work, _| status::run(&args, &work).await)
         }
         Command::Run(args) if args.dry_run => {
             let (root, plan) = (args.root.clone(), args.into_plan());
@@ -268,6 +291,10 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         }
         Command::Compact(args) => {
             on(&args.table, settings()?, Intent::Tend, async |work, bars| compact::run(&args, work, bars).await)
+        }
+        Command::Cleanup(args) => {
+            let intent = if args.dry_run { Intent::Look } else { Intent::Tend };
+            on(&args.table, settings()?, intent, async |work, _| cleanup::run(&args, &work).await)
         }
         Command::Facts(args) => {
             on(&args.table, settings()?, Intent::Look, async |work, _| facts::run(&args, &work).await)
@@ -345,7 +372,7 @@ fn command() -> clap::Command {
             "`caretaker <command> --help` shows every setting; `caretaker --help` shows examples and exit codes.",
         )
         .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
-    for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
+    for name in WITH_SETTINGS {
         command = command.mut_subcommand(name, |sub| {
             sub.arg(config_arg()).args(settings::keys().map(flag)).args(settings::renamed().map(old))
         });
@@ -406,7 +433,7 @@ mod tests {
     #[test]
     fn every_setting_is_a_flag_of_every_command_that_uses_settings() {
         command().debug_assert();
-        for name in ["run", "serve", "plan", "compact", "facts", "settings"] {
+        for name in WITH_SETTINGS {
             let root = if name == "settings" { vec![] } else { vec!["db"] };
             let line = ["caretaker", name].into_iter().chain(root).map(String::from);
             let flags = settings::keys().flat_map(|key| [format!("--{}", key.flag()), key.flag()]);
@@ -419,11 +446,17 @@ mod tests {
 
     #[test]
     fn storage_is_planned_for_now_and_by_the_settings_that_count() {
+        let plan = |args: &[&str]| {
+            let matches = command().try_get_matches_from([&["caretaker", "plan"], args].concat()).ok()?;
+            let cli = Cli::from_arg_matches(&matches).expect("clap has checked it");
+            Some(dispatch(cli.command, matches.subcommand().map(|(_, flags)| flags)))
+        };
+        let why = |args: &[&str]| plan(args).expect("clap lets it through").expect_err("refused").to_string();
+        let at = why(&["db", "--at", "5"]);
+        assert!(at.contains("planned for now") && at.contains("`caretaker facts db --json > facts.json`"), "{at}");
+        assert!(why(&["db", "--policy", "p.toml"]).contains("`--config p.toml`"));
         for stored_only in [["--at", "5"], ["--policy", "p.toml"]] {
-            let line = |first: &[&'static str]| [&["caretaker", "plan"], first, stored_only.as_slice()].concat();
-            assert!(command().try_get_matches_from(line(&["db"])).is_err());
-            assert!(command().try_get_matches_from(line(&[])).is_err());
-            assert!(command().try_get_matches_from(line(&["--facts", "f.json"])).is_ok());
+            assert!(plan(&stored_only).is_none(), "neither a root nor facts");
         }
     }
 

@@ -43,6 +43,15 @@ pub struct JobResult {
     pub report: serde_json::Value,
 }
 
+/// The newest job of a table that went well.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct LastSuccess {
+    /// Job type.
+    pub job: String,
+    /// When it ended, milliseconds since the epoch.
+    pub ended_at_ms: u64,
+}
+
 /// A row of `cleanup`: start, end and recorded version of the last success, and the last failure.
 type Marks = (Option<i64>, Option<i64>, Option<i64>, Option<i64>);
 
@@ -139,6 +148,21 @@ impl History {
             report: serde_json::from_str(&report).unwrap_or_default(),
         };
         Ok(rows.into_iter().map(result).collect())
+    }
+
+    /// The newest job of a table that went well, as long as results are kept.
+    ///
+    /// # Errors
+    /// As [`Self::complete`].
+    pub async fn last_success(&self, uri: &str) -> Result<Option<LastSuccess>> {
+        let row: Option<(String, i64)> = sqlx::query_as(
+            "SELECT job, ended_at_ms FROM result WHERE uri = ? AND outcome = 'done' ORDER BY id DESC LIMIT 1",
+        )
+        .bind(uri)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|e| trouble(&self.place, e))?;
+        Ok(row.map(|(job, at)| LastSuccess { job, ended_at_ms: uint(at) }))
     }
 
     /// Since when each index has lacked rows, as far as evaluations have seen.

@@ -15,5 +15,6 @@ pub mod serve;
 pub mod settings;
 pub mod show;
 pub mod signal;
+pub mod status;
 pub mod table;
 pub mod tend;

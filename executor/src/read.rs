@@ -4,6 +4,7 @@ mod base;
 mod garbage;
 mod retained;
 mod sizes;
+pub mod space;
 
 use std::collections::BTreeMap;
 

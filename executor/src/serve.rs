@@ -84,6 +84,10 @@ impl Service {
             listed = self.root.tables(&self.session) => listed?,
             () = stop.cancelled() => return Ok(()),
         };
+        if first.is_empty() {
+            let root = self.root.uri();
+            tracing::warn!(root, "no tables here yet: a table is a folder `<name>.lance`; one that comes is tended");
+        }
         tracing::info!(
             root = self.root.uri(),
             tables = first.len(),

@@ -408,11 +408,13 @@ mod tests {
             let settings = Settings::resolve([flag("listen", right)]).unwrap();
             assert_eq!(settings.listen.map_or("off".into(), |a| a.to_string()), right);
         }
+        let local = Settings::resolve([flag("listen", "localhost:9650")]).unwrap().listen;
+        assert_eq!(local.map(|address| address.to_string()).as_deref(), Some("127.0.0.1:9650"));
         for public in ["0.0.0.0:9650", "[::]:9650", "192.168.1.5:80"] {
             let why = refusal([flag("listen", public)]);
             assert!(why.contains(public) && why.contains("no keys") && why.contains("127.0.0.1:9650"), "{why}");
         }
-        for wrong in ["", "9650", "localhost", "127.0.0.1"] {
+        for wrong in ["", "9650", "localhost", "localhost:http", "127.0.0.1"] {
             assert!(refusal([flag("listen", wrong)]).contains("write off, or a loopback address"));
         }
     }

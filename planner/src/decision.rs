@@ -1,7 +1,7 @@
 //! The decisions, as functions in a list. A new one is a file below, a line here, and a gate line
 //! where it excludes something.
 
-mod cleanup;
+pub(crate) mod cleanup;
 pub(crate) mod collect;
 pub(crate) mod compaction;
 pub(crate) mod index;

@@ -16,7 +16,7 @@ mod plan;
 mod unit;
 
 pub use facts::facts;
-pub use plan::{job, plan, reason};
+pub use plan::{decision, hold, job, plan, reason};
 pub use unit::{bytes, duration, generations};
 
 /// Lines stay shorter than this, names and all.

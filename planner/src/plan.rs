@@ -75,6 +75,14 @@ pub fn plan_shard(
     shard_verdicts(&Case { table: facts, shard, policy: &policy, now_ms, trigger })
 }
 
+/// The cleanup that somebody asks for by hand: by the table's own policy, whatever the triggers of R4.2
+/// to R4.4 say. `None`: no minimum age of versions is set (R4.1). Whether the table wants any is
+/// [`crate::check::job`]'s to say.
+pub fn cleanup_job(facts: &TableFacts, policy: &Policy) -> Option<JobSpec> {
+    let policy = policy.for_table(&facts.overrides).policy;
+    (policy.cleanup.min_age_ms > 0).then(|| decision::cleanup::job(facts, &policy.cleanup))
+}
+
 fn shard_verdicts(case: &Case<'_>) -> Vec<Verdict> {
     decision::SHARD
         .iter()
@@ -326,6 +334,15 @@ impl Plan {
             Outcome::Due { jobs, .. } => jobs.as_slice(),
             _ => &[],
         })
+    }
+
+    /// Whether no shard has an SSTable that is not folded.
+    pub fn has_folded_everything(&self) -> bool {
+        let none = |reason: &Reason| reason.measure == Measure::SsTables && reason.observed == Some(0);
+        self.verdicts
+            .iter()
+            .filter(|verdict| verdict.decision == Decision::Fold)
+            .all(|verdict| matches!(&verdict.outcome, Outcome::NotDue { reasons, .. } if reasons.iter().any(none)))
     }
 }
 

@@ -1,9 +1,10 @@
 //! When a cleanup is due (section 4), as one grid, and what a table's config changes.
 #![allow(clippy::unwrap_used)]
 
+use planner::check;
 use planner::facts::{CleanupFacts, CleanupSuccess, TableFacts};
 use planner::job::JobSpec;
-use planner::plan::{Outcome, Trigger, plan_table};
+use planner::plan::{Outcome, Trigger, cleanup_job, plan_table};
 use planner::policy::{CleanupPolicy, Policy};
 use planner::time::{DAY_MS, HOUR_MS, SECOND_MS};
 
@@ -97,6 +98,24 @@ fn r4_1_cleanup_is_off_without_a_minimum_age_and_where_a_table_opts_out() {
     // A history that was not read is not an empty one.
     let unread = TableFacts { cleanup: None, ..due };
     assert!(matches!(cleanup(&unread, &policy(), NOW_MS), Outcome::NotDue { due_at_ms: None, .. }));
+}
+
+#[test]
+fn a_cleanup_by_hand_follows_the_policy_whatever_the_triggers_say() {
+    let mut young = table(1, CleanupFacts::default());
+    assert!(matches!(cleanup(&young, &policy(), NOW_MS), Outcome::NotDue { .. }));
+    let job = cleanup_job(&young, &policy()).unwrap();
+    assert!(matches!(job, JobSpec::Cleanup { min_age_ms: HOUR_MS, read_version: 1, .. }));
+    assert_eq!(check::job(&job, &young), Ok(()));
+    assert_eq!(cleanup_job(&young, &Policy::default()), None, "R4.1");
+    young.overrides.insert("lance.auto_cleanup.older_than".into(), "2h".into());
+    assert!(
+        matches!(cleanup_job(&young, &policy()), Some(JobSpec::Cleanup { min_age_ms, .. }) if min_age_ms == 2 * HOUR_MS)
+    );
+    for (key, value) in [("caretaker.paused", "true"), ("caretaker.cleanup.enabled", "false")] {
+        let unwilling = TableFacts { overrides: [(key.into(), value.into())].into(), ..young.clone() };
+        assert!(check::job(&job, &unwilling).is_err(), "{key}");
+    }
 }
 
 #[test]

@@ -82,6 +82,24 @@ fn what_is_not_a_whole_number_is_refused() {
 }
 
 #[test]
+fn a_unit_that_is_nearly_right_is_refused_with_how_it_is_written() {
+    let why = |key: &str, text: &str| Policy::default().set(key, text).unwrap_err().why;
+    let examples = [
+        ("wal_compact_trigger_bytes", "1 GB", "`1 GB` is written `1GB`; "),
+        ("wal_compact_trigger_bytes", "512 mib", "`512 mib` is written `512MiB`; "),
+        ("wal_compact_trigger_bytes", "1G", "`1G` is written `1GiB` or `1GB`; "),
+        ("wal_max_data_age_secs", "5 min", "`5 min` is written `5m`; "),
+        ("wal_max_data_age_secs", "7D", "`7D` is written `7d`; "),
+        ("wal_max_data_age_secs", "2 weeks", "`2 weeks` is not a whole number; "),
+        ("wal_compact_trigger_bytes", "1.5GiB", "`1.5GiB` is not a whole number; "),
+        ("wal_compact_trigger_count", "4 SSTables", "`4 SSTables` is not a whole number; "),
+    ];
+    for (key, text, said) in examples {
+        assert!(why(key, text).starts_with(said), "{}", why(key, text));
+    }
+}
+
+#[test]
 fn a_unit_of_another_kind_is_refused() {
     for (key, text) in [
         ("wal_compact_trigger_count", "4KiB"),

@@ -84,13 +84,19 @@ export function summary(plan: Plan): string {
     const number = plan.verdicts.filter((verdict) => verdict.outcome === outcome).length;
     return number > 0 ? `${number} ${name.toLowerCase()}` : '';
   });
-  return `${outcomes.filter(Boolean).join(', ')}. ${staleness(plan.staleness_bound_ms)}`;
+  return `${outcomes.filter(Boolean).join(', ')}. ${staleness(plan)}`;
 }
 
-function staleness(bound: number | undefined): string {
+function staleness({ staleness_bound_ms: bound, verdicts }: Plan): string {
   if (bound === undefined) return 'A reader of the base alone may fall behind without bound.';
   if (bound === 0) return 'The base holds everything.';
+  if (verdicts.every(hasNothingToFold)) return 'The base holds every flushed row.';
   return `A reader of the base alone is at most ${duration(bound)} behind, plus the job.`;
+}
+
+function hasNothingToFold(verdict: Verdict): boolean {
+  if (verdict.decision !== 'fold') return true;
+  return verdict.outcome === 'not_due' && verdict.reasons.some((r) => r.measure === 'ss_tables' && r.observed === 0);
 }
 
 function row(verdict: Verdict, at_ms: number, go: (ms: number) => void): HTMLTableRowElement {
@@ -120,6 +126,7 @@ function when(due_at_ms: number, at_ms: number, go: (ms: number) => void): HTMLE
 
 function reason({ measure, observed, threshold, subject }: Reason, decides: boolean): HTMLLIElement {
   const { name, show, bar, named }: Measure = MEASURES[measure] ?? { name: measure, show: count };
+  if (measure === 'unindexed_rows' && !subject && observed === 0) return make('li', 'reason', 'no index');
   const before = named && subject ? `${subject} ` : '';
   const after = !named && subject ? ` (${subject})` : '';
   const numbers = make('span', 'number', compared(observed, threshold, show));

@@ -71,7 +71,10 @@ fn stays(held: &Held) -> bool {
 }
 
 /// The one table that is meant.
-async fn only(work: &Work) -> Result<TableRef> {
+///
+/// # Errors
+/// `Invalid` where there is none, or several.
+pub(super) async fn only(work: &Work) -> Result<TableRef> {
     let mut tables = work.root.tables(&work.session).await?;
     match (tables.pop(), tables.first()) {
         (Some(table), None) => Ok(table),

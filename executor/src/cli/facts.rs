@@ -1,11 +1,11 @@
 //! `caretaker facts`: everything that decisions are made from.
 
-use futures::StreamExt;
 use planner::draw;
 use planner::plan::Trigger;
 use tokio_util::sync::CancellationToken;
 
-use super::out::{closed, complain, say, write};
+use super::each::each;
+use super::out::{complain, say, write};
 use super::{Exit, FactsArgs, Work, none_found};
 use crate::env::now_ms;
 use crate::error::{Error, Result};
@@ -19,13 +19,9 @@ pub(super) async fn run(args: &FactsArgs, work: &Work) -> Result<Exit> {
         return none_found(&work.root);
     }
     let tender = &work.tender(CancellationToken::new());
-    let read = futures::stream::iter(&tables)
-        .map(|table| async move { (table, tender.evaluate(table, Depth::Garbage, Trigger::Tick).await) });
-    let mut read = read.buffered(work.settings.tables_at_once);
+    let look = async |table| tender.evaluate(table, Depth::Garbage, Trigger::Tick).await;
     let (mut exit, mut printed) = (Exit::Done, 0);
-    while !closed()
-        && let Some((table, evaluation)) = read.next().await
-    {
+    each(work, &tables, look, |table, evaluation| {
         match evaluation {
             Ok(evaluation) if args.json => {
                 let json = serde_json::to_string_pretty(&evaluation.facts);
@@ -46,11 +42,13 @@ pub(super) async fn run(args: &FactsArgs, work: &Work) -> Result<Exit> {
             Err(error) => {
                 complain(format!("table `{}`: {error}", table.name));
                 exit = Exit::Failed;
-                continue;
+                return Ok(());
             }
         }
         printed += 1;
-    }
+        Ok(())
+    })
+    .await?;
     if args.json && array {
         say(if printed == 0 { "[]" } else { "]" })?;
     }

@@ -1,13 +1,13 @@
 //! `caretaker plan`: what is due and why; writes nothing.
 
-use futures::StreamExt;
 use planner::facts::TableFacts;
 use planner::plan::{Outcome, Plan, Trigger, plan_table};
 use planner::policy::Policy;
 use planner::{check, draw};
 use tokio_util::sync::CancellationToken;
 
-use super::out::{closed, complain, say, write};
+use super::each::each;
+use super::out::{complain, say, write};
 use super::run::line;
 use super::{Exit, PlanArgs, Work, none_found, selected};
 use crate::env::now_ms;
@@ -25,25 +25,20 @@ pub(super) async fn of_root(args: &PlanArgs, work: &Work, trigger: Trigger) -> R
     // Who asks for one table wants to see it whatever is the matter with it.
     let verbose = args.verbose || tables.len() == 1;
     let tender = &work.tender(CancellationToken::new());
-    let evaluations = futures::stream::iter(&tables)
-        .map(|table| async move { (table, tender.evaluate(table, Depth::Garbage, trigger).await) });
-    let mut evaluations = evaluations.buffered(work.settings.tables_at_once);
+    let look = async |table| tender.evaluate(table, Depth::Garbage, trigger).await;
     let mut tally = Tally::default();
-    while !closed()
-        && let Some((table, evaluation)) = evaluations.next().await
-    {
-        match evaluation {
-            Ok(evaluation) => tally.show(&evaluation.facts, &evaluation.plan, args.json, verbose)?,
-            Err(error) => {
-                tally.failed += 1;
-                if args.json {
-                    line(&serde_json::json!({ "table": table.name, "error": error.to_string() }))?;
-                } else {
-                    complain(format!("table `{}`: {error}", table.name));
-                }
+    each(work, &tables, look, |table, evaluation| match evaluation {
+        Ok(evaluation) => tally.show(&evaluation.facts, &evaluation.plan, args.json, verbose),
+        Err(error) => {
+            tally.failed += 1;
+            if args.json {
+                return line(&serde_json::json!({ "table": table.name, "error": error.to_string() }));
             }
+            complain(format!("table `{}`: {error}", table.name));
+            Ok(())
         }
-    }
+    })
+    .await?;
     tally.close(args.json)
 }
 

@@ -110,6 +110,18 @@ async fn results_are_kept_for_14_days_and_a_bounded_number_of_them() {
 }
 
 #[tokio::test]
+async fn the_last_success_is_of_any_kind_and_no_failure_or_lost_race() {
+    let history = History::default();
+    assert_eq!(history.last_success(T).await.expect("read"), None);
+    for (n, ended) in [cleaned(1, 2), failed("compact"), superseded("memwal_compaction")].iter().enumerate() {
+        history.record(T, ended, 1_000 + n as u64).await.expect("written");
+    }
+    let last = LastSuccess { job: "cleanup".into(), ended_at_ms: 1_000 };
+    assert_eq!(history.last_success(T).await.expect("read"), Some(last));
+    assert_eq!(history.last_success("/other").await.expect("read"), None);
+}
+
+#[tokio::test]
 async fn two_processes_may_write_at_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let (one, two) = (History::open(dir.path()).await.expect("new"), History::open(dir.path()).await.expect("open"));

@@ -1,12 +1,18 @@
 //! Removes old versions and what only they needed (R4.5), by Lance's own cleanup.
 
+use std::collections::{BTreeSet, HashSet};
+
 use chrono::{DateTime, Utc};
-use lance::dataset::cleanup::{CleanupPolicy, CleanupPolicyBuilder};
+use lance::dataset::cleanup::{CleanupFileKind, CleanupPolicy, CleanupPolicyBuilder, RemovalStats};
 use planner::job::JobSpec;
 
 use crate::env::now_ms;
 use crate::error::{Doing, Error, Result};
+use crate::read::space;
 use crate::table::Table;
+
+/// Files that a dry run has named: Lance names manifests last, and the versions are read from them.
+const FILES_EXPLAINED_MAX: usize = 10_000_000;
 
 /// What a cleanup removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -25,6 +31,43 @@ pub struct CleanupReport {
     pub failed: u64,
 }
 
+/// What a cleanup would remove, if it ran now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Removal {
+    /// Every file, manifests included, as the store names it.
+    #[serde(skip)]
+    pub paths: HashSet<String>,
+    /// Old versions, ascending.
+    pub versions: BTreeSet<u64>,
+    /// Files of every kind, manifests aside.
+    pub files: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+/// What `policy` would remove from the table as it is open (R4.6). Lance answers, by the code that
+/// would delete.
+pub(crate) async fn explain(table: &Table, policy: CleanupPolicy) -> Result<Removal> {
+    let operation = table.dataset.cleanup(policy).with_max_candidate_files(FILES_EXPLAINED_MAX);
+    let explained =
+        operation.explain().await.doing(|| format!("looking what a cleanup of `{}` removes", table.name))?;
+    let manifests = explained.candidate_files.iter().filter(|file| file.kind == CleanupFileKind::Manifest);
+    let version = |path: &str| path.rsplit('/').next().and_then(space::version);
+    Ok(Removal {
+        versions: manifests.filter_map(|file| version(&file.path)).collect(),
+        files: files(&explained.stats),
+        bytes: explained.stats.bytes_removed,
+        paths: explained.candidate_files.into_iter().map(|file| file.path).collect(),
+    })
+}
+
+fn files(removed: &RemovalStats) -> u64 {
+    removed.data_files_removed
+        + removed.transaction_files_removed
+        + removed.index_files_removed
+        + removed.deletion_files_removed
+}
+
 /// Runs `spec`. A tagged version, and what a branch or a clone needs, stays (R4.5).
 pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupReport> {
     let table = table.refreshed().await?;
@@ -37,10 +80,7 @@ pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupRepo
         start_version: table.version(),
         end_version: table.refreshed().await?.version(),
         versions: removed.old_versions,
-        files: removed.data_files_removed
-            + removed.transaction_files_removed
-            + removed.index_files_removed
-            + removed.deletion_files_removed,
+        files: files(&removed),
         bytes: removed.bytes_removed,
         failed: removed.failed_deletes,
     })

@@ -1,5 +1,7 @@
 //! Settings of the executor itself.
 
+use std::net::Ipv4Addr;
+
 use tracing_subscriber::EnvFilter;
 
 use super::{LogFormat, Settings, StateDir};
@@ -54,12 +56,15 @@ pub const OWN: &[Own] = &[
         env: "CARETAKER_LISTEN",
         value_name: "ADDRESS",
         help: "Address of this machine at which `serve` answers HTTP (/metrics, /healthz, /readyz), such as \
-               127.0.0.1:9650, or off. Nothing asks for a key, so only a loopback address is taken.",
+               127.0.0.1:9650 (localhost:9650 is the same), or off. Nothing asks for a key, so only a loopback \
+               address is taken.",
         set: |s, text| {
             const RIGHT: &str = "write off, or a loopback address with its port, such as 127.0.0.1:9650 or [::1]:9650";
-            s.listen = match text {
-                "off" => None,
-                address => Some(address.parse().map_err(|_| RIGHT)?),
+            s.listen = match text.strip_prefix("localhost:") {
+                // Where else its name leads is a matter of this machine's files; here it is one address.
+                Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().map_err(|_| RIGHT)?).into()),
+                None if text == "off" => None,
+                None => Some(text.parse().map_err(|_| RIGHT)?),
             };
             if s.listen.is_some_and(|address| !address.ip().is_loopback()) {
                 return Err(

@@ -2,9 +2,10 @@
 
 use alloc::{vec, vec::Vec};
 
-use crate::facts::CleanupFacts;
+use crate::facts::{CleanupFacts, TableFacts};
 use crate::job::JobSpec;
 use crate::plan::{Measure, Outcome, Reason, TableCase};
+use crate::policy::CleanupPolicy;
 use crate::time::age_ms;
 
 /// Due when a trigger of R4.2 or R4.3 holds, and no failure is too fresh (R4.4).
@@ -36,13 +37,17 @@ pub(crate) fn decide(case: &TableCase<'_>) -> Outcome {
     }
     let Some(deciding) = deciding else { return Outcome::NotDue { reasons, due_at_ms } };
     reasons[..=deciding].rotate_right(1);
-    let job = JobSpec::Cleanup {
+    Outcome::Due { jobs: vec![job(case.table, policy)], reasons }
+}
+
+/// A cleanup by a table's own policy.
+pub(crate) fn job(table: &TableFacts, policy: &CleanupPolicy) -> JobSpec {
+    JobSpec::Cleanup {
         min_age_ms: policy.min_age_ms,
         retain_versions: policy.retain_versions,
         delete_rate_max: policy.delete_rate_max,
-        read_version: case.table.version,
-    };
-    Outcome::Due { jobs: vec![job], reasons }
+        read_version: table.version,
+    }
 }
 
 /// A failure that no success has followed.

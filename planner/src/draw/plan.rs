@@ -19,6 +19,8 @@ pub fn plan(plan: &Plan) -> String {
     lines.extend(plan.complaints.iter().flat_map(|complaint| words("  not followed:", &format!("{complaint}"))));
     lines.push(match plan.staleness_bound_ms {
         Some(0) => "  the base holds everything".into(),
+        // What a writer has in memory is not known here: the bound would be all that is said of it.
+        Some(_) if plan.has_folded_everything() => "  the base holds every flushed row".into(),
         Some(bound) => format!("  a reader of the base alone is at most {} behind, plus the job", duration(bound)),
         None => "  a reader of the base alone may fall behind without bound".into(),
     });
@@ -39,8 +41,9 @@ fn words(head: &str, text: &str) -> Vec<String> {
     lines
 }
 
-fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
-    let name = match verdict.decision {
+/// A decision by the name that plans and settings have for it.
+pub fn decision(decision: Decision) -> &'static str {
+    match decision {
         Decision::WalCatchup => "wal_catchup",
         Decision::Index => "index",
         Decision::Compaction => "compaction",
@@ -49,7 +52,11 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
         Decision::Fold => "fold",
         Decision::Retire => "retire",
         Decision::Collect => "collect",
-    };
+    }
+}
+
+fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
+    let name = decision(verdict.decision);
     match &verdict.outcome {
         Outcome::Due { jobs, reasons } => jobs
             .iter()
@@ -63,7 +70,7 @@ fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
             wrap(format!("    {name:<12}-     "), reasons.iter().map(reason).chain(due_in))
         }
         Outcome::Held { hold, reasons } => {
-            let by = format!("    {name:<12}held  {}: ", by(hold, at_ms));
+            let by = format!("    {name:<12}held  {}: ", self::hold(hold, at_ms));
             wrap(by, reasons.iter().map(reason))
         }
         Outcome::Disabled { knob } => {
@@ -144,7 +151,8 @@ pub fn job(job: &JobSpec) -> String {
     }
 }
 
-fn by(hold: &Hold, at_ms: u64) -> String {
+/// What holds a verdict, as it goes on after "held": `by a pause of the table`.
+pub fn hold(hold: &Hold, at_ms: u64) -> String {
     match hold {
         Hold::Pass { holder, since_ms } => {
             format!("by a pass of {holder} for {}", duration(age_ms(at_ms, *since_ms)))
@@ -175,6 +183,9 @@ fn by(hold: &Hold, at_ms: u64) -> String {
 
 /// One comparison in words and numbers: `count 4 >= 4`, `bytes unmeasured, 1G needed`.
 pub fn reason(reason: &Reason) -> String {
+    if reason.measure == Measure::UnindexedRows && reason.subject.is_none() && reason.observed == Some(0) {
+        return "no index".into();
+    }
     let (name, unit) = match reason.measure {
         Measure::SsTables => ("count", Unit::Count),
         Measure::SsTableBytes => ("bytes", Unit::Bytes),

@@ -20,6 +20,18 @@ const BYTES: &[(&str, u64)] = &[
 /// Suffixes of time and how many milliseconds each is, largest first.
 const MILLIS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
+/// Words for times that people write instead, and the suffix of each.
+const WORDS: &[(&str, &str)] = &[
+    ("sec", "s"),
+    ("seconds", "s"),
+    ("min", "m"),
+    ("minutes", "m"),
+    ("hour", "h"),
+    ("hours", "h"),
+    ("day", "d"),
+    ("days", "d"),
+];
+
 impl Policy {
     /// Sets one knob from text: a whole number in the knob's unit, or one with a suffix (`2GiB`,
     /// `64KB`, `90s`, `7d`). Nothing else: no sign, no space, no fraction.
@@ -105,21 +117,38 @@ impl Knob {
         if text.trim() != text {
             return Err(self.refuse(Some(text), "has a space too many"));
         }
+        let size = self.suffixes().iter().find(|(name, _)| *name == suffix).map(|(_, size)| *size);
+        if let (None, Some(meant)) = (size, self.meant(text)) {
+            return Err(self.refuse(Some(text), &format!("is written {meant}")));
+        }
         if number.is_empty() || suffix.starts_with(|c: char| !c.is_ascii_alphabetic()) {
             return Err(self.refuse(Some(text), "is not a whole number"));
         }
-        let size = if suffix.is_empty() {
-            self.scale()
-        } else {
-            let known = self.suffixes().iter().find(|(name, _)| *name == suffix);
-            known.ok_or_else(|| self.refuse(Some(text), "has a unit that it can't have"))?.1
-        };
+        let size = if suffix.is_empty() { Some(self.scale()) } else { size };
+        let size = size.ok_or_else(|| self.refuse(Some(text), "has a unit that it can't have"))?;
         let number: u64 = number.parse().map_err(|_| self.refuse(Some(text), "is too large"))?;
         let raw = u128::from(number) * u128::from(size);
         if raw % u128::from(self.scale()) != 0 {
             return Err(self.refuse(Some(text), "is not a whole number of seconds"));
         }
         Ok(raw)
+    }
+
+    /// How a number is written whose unit is right but for a space, its case, or what people leave out of
+    /// it: `1 GB` is `1GB`, `1G` is `1GiB` or `1GB`, `5 min` is `5m`.
+    fn meant(&self, text: &str) -> Option<String> {
+        let (number, unit) = text.trim().split_at(text.trim().find(|c: char| !c.is_ascii_digit())?);
+        let unit = unit.trim().to_ascii_lowercase();
+        let letter = unit.len() == 1 && self.unit == Unit::Bytes;
+        let words = if self.unit == Unit::Seconds { WORDS } else { &[] };
+        let plain = self.suffixes().iter().map(|(suffix, _)| (*suffix, *suffix));
+        let is_it = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            name == unit || (letter && name.starts_with(&unit))
+        };
+        let meant = plain.chain(words.iter().copied()).filter(|(name, _)| is_it(name));
+        let written: Vec<String> = meant.map(|(_, suffix)| format!("`{number}{suffix}`")).collect();
+        (!number.is_empty() && !written.is_empty()).then(|| written.join(" or "))
     }
 
     /// Refuses a value, in [`Policy`]'s unit, that is out of the knob's range.
