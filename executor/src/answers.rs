@@ -22,7 +22,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
 
-pub(crate) use self::digest::{LIMITS, RowHasher};
+pub(crate) use self::digest::{LIMITS, RowHasher, scan};
 use self::sample::Sample;
 use crate::error::{Error, Result};
 use crate::report::JobEnd;

@@ -11,6 +11,7 @@ mod out;
 mod plan;
 mod run;
 mod status;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,7 +54,8 @@ Examples:
   caretaker init-config > caretaker.toml";
 
 /// Commands with a flag for every setting.
-const WITH_SETTINGS: [&str; 8] = ["run", "serve", "plan", "status", "compact", "cleanup", "facts", "settings"];
+const WITH_SETTINGS: [&str; 9] =
+    ["run", "serve", "plan", "status", "compact", "cleanup", "verify", "facts", "settings"];
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -85,6 +87,8 @@ enum Command {
     Compact(CompactArgs),
     /// Remove old versions of a table now, whatever the triggers say, or show who holds its space.
     Cleanup(cleanup::CleanupArgs),
+    /// Ask each index of a table, compare with a full scan, and let a table go on whose answers a job changed.
+    Verify(verify::VerifyArgs),
     /// Show everything that decisions about a table are made from.
     Facts(FactsArgs),
     /// Show every setting, its value, and who set it.
@@ -295,6 +299,10 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         Command::Cleanup(args) => {
             let intent = if args.dry_run { Intent::Look } else { Intent::Tend };
             on(&args.table, settings()?, intent, async |work, _| cleanup::run(&args, &work).await)
+        }
+        Command::Verify(args) => {
+            let intent = if args.writes() { Intent::Tend } else { Intent::Look };
+            on(&args.table, settings()?, intent, async |work, _| verify::run(&args, &work).await)
         }
         Command::Facts(args) => {
             on(&args.table, settings()?, Intent::Look, async |work, _| facts::run(&args, &work).await)

@@ -14,7 +14,7 @@ use crate::report::Snapshot;
 pub enum Health {
     /// It could not be evaluated.
     Unreadable,
-    /// Work that is due has failed, and has not succeeded since.
+    /// Work that is due has failed, and has not succeeded since; or a job changed the table's answers.
     Failing,
     /// Work that is due waits for something that does not end by itself.
     Held,
@@ -104,13 +104,15 @@ impl Status {
             failing: facts.failed.iter().filter(|failed| is_wanted(plan, &failed.kind)).cloned().collect(),
             complaints: plan.complaints.iter().map(ToString::to_string).collect(),
         };
-        status.health = status.health(facts.is_paused());
+        status.health = status.health(facts.is_paused(), facts.mismatch.is_some());
         status
     }
 
-    fn health(&self, paused: bool) -> Health {
+    fn health(&self, paused: bool, changed: bool) -> Health {
         // Of a table that is left alone on purpose nothing else is news.
-        if paused {
+        if changed {
+            Health::Failing
+        } else if paused {
             Health::Paused
         } else if !self.failing.is_empty() {
             Health::Failing
@@ -172,7 +174,12 @@ fn held(plan: &Plan) -> Vec<HeldWork> {
 /// goes first in this evaluation is done with it.
 fn stays(hold: &Hold) -> bool {
     match hold {
-        Hold::NoPrimaryKey | Hold::Detached | Hold::Sealed | Hold::Paused | Hold::Retained { .. } => true,
+        Hold::NoPrimaryKey
+        | Hold::Detached
+        | Hold::Sealed
+        | Hold::Paused
+        | Hold::Mismatch { .. }
+        | Hold::Retained { .. } => true,
         Hold::Pass { .. }
         | Hold::Running { .. }
         | Hold::Compaction { .. }
@@ -199,7 +206,7 @@ fn is_wanted(plan: &Plan, kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use planner::facts::{CleanupFacts, FragmentFacts, IndexFacts, ShardFacts, SsTableFacts};
+    use planner::facts::{CleanupFacts, FragmentFacts, IndexFacts, MismatchFacts, ShardFacts, SsTableFacts};
     use planner::plan::{Trigger, plan_table};
     use planner::policy::Policy;
 
@@ -240,6 +247,9 @@ mod tests {
         assert_eq!(seen(&table(4)), (Health::Due, "fold due".into()));
         let keyless = TableFacts { primary_key: Vec::new(), ..table(4) };
         assert_eq!(seen(&keyless), (Health::Held, "fold held by a missing primary key".into()));
+        let mismatch = MismatchFacts { kind: "compact".into(), at_ms: NOW - 120_000 };
+        let changed = TableFacts { mismatch: Some(mismatch), ..table(4) };
+        assert_eq!(seen(&changed), (Health::Failing, "fold held by answers that compact changed 2m ago".into()));
         let paused = TableFacts { paused: true, ..table(4) };
         assert_eq!(seen(&paused), (Health::Paused, "fold held by a pause of the table".into()));
         let failed = FailedFacts { kind: "memwal_compaction".into(), times: 3, last_at_ms: NOW - 120_000 };

@@ -112,6 +112,12 @@ fn refusal(facts: &TableFacts) -> Option<String> {
     if facts.is_paused() {
         return Some(format!("`{table}` is paused, so nothing is removed; take `caretaker.paused` out of its config"));
     }
+    if let Some(mismatch) = &facts.mismatch {
+        return Some(format!(
+            "`{table}` has answers that {} changed, so nothing is removed; see `caretaker verify --help`",
+            mismatch.kind
+        ));
+    }
     facts
         .opted_out_of_cleanup()
         .then(|| format!("`{table}` wants no cleanup; take `caretaker.cleanup.enabled` out of its config to have one"))
