@@ -48,7 +48,7 @@ Examples:
   caretaker run ./db                      do it, until nothing is due
   caretaker serve s3://bucket/db          do it for ever
   caretaker compact ./db/docs.lance       fold one table now, whatever the triggers say
-  caretaker cleanup ./db/docs.lance --dry-run --cleanup-min-version-age-secs 7d    who holds its space
+  caretaker cleanup ./db/docs.lance --dry-run    who holds its space
   caretaker facts ./db/docs.lance --json > facts.json
   caretaker plan --facts facts.json --at 2026-12-24T18:00:00Z --wal-compact-trigger-count 2
   caretaker init-config > caretaker.toml";
@@ -85,7 +85,10 @@ enum Command {
     Status(status::StatusArgs),
     /// Fold a table now, whatever the triggers say.
     Compact(CompactArgs),
-    /// Remove old versions of a table now, whatever the triggers say, or show who holds its space.
+    /// Remove old versions of a table now, or show who holds its space.
+    ///
+    /// What is younger than --cleanup-min-version-age-secs stays, and so do tags, what branches need and the current
+    /// version. The triggers don't count.
     Cleanup(cleanup::CleanupArgs),
     /// Ask each index of a table, compare with a full scan, and let a table go on whose answers a job changed.
     Verify(verify::VerifyArgs),

@@ -13,9 +13,9 @@ use super::run::line;
 use super::{Exit, Work};
 use crate::error::{Error, Result};
 use crate::read::Depth;
-use crate::read::space::{Amount, Kept, Pin, Space, space};
+use crate::read::space::{Amount, Kept, Pin, Space};
 use crate::report::{JobEnd, JobReport};
-use crate::run::cleanup::{Removal, explain, policy};
+use crate::run::cleanup::{Removal, dry_run};
 use crate::show::{Grid, Side, count, things};
 use crate::signal::Stop;
 use crate::tend::{Evaluation, Tender};
@@ -141,15 +141,7 @@ struct DryRun<'a> {
 async fn look(seen: &Evaluation, job: Option<JobSpec>, json: bool) -> Result<Exit> {
     let (table, facts) = (&seen.table, &seen.facts);
     let refused = if job.is_none() { Some(off(&facts.table)) } else { refusal(facts) };
-    let policy = match &job {
-        Some(job) => Some(policy(table, job).await?),
-        None => None,
-    };
-    let removes = match &policy {
-        Some(policy) if refused.is_none() => explain(table, policy.clone()).await?,
-        _ => Removal::default(),
-    };
-    let space = space(table, facts, policy.as_ref(), &removes).await?;
+    let (removes, space) = dry_run(table, facts, job.as_ref(), refused.is_none()).await?;
     let (min_age_ms, retain_versions) = match job {
         Some(JobSpec::Cleanup { min_age_ms, retain_versions, .. }) => (Some(min_age_ms), retain_versions),
         _ => (None, 0),

@@ -118,7 +118,7 @@ impl Amount {
 ///
 /// # Errors
 /// Storage that can't be listed, a manifest that can't be read.
-pub async fn space(
+pub(crate) async fn space(
     table: &Table,
     facts: &TableFacts,
     policy: Option<&CleanupPolicy>,

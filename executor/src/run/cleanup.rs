@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use lance::dataset::cleanup::{CleanupFileKind, CleanupPolicy, CleanupPolicyBuilder, RemovalStats};
+use planner::facts::TableFacts;
 use planner::job::JobSpec;
 
 use crate::env::now_ms;
 use crate::error::{Doing, Error, Result};
-use crate::read::space;
+use crate::read::space::{Space, space, version};
 use crate::table::Table;
 
 /// Files that a dry run has named: Lance names manifests last, and the versions are read from them.
@@ -45,14 +46,32 @@ pub struct Removal {
     pub bytes: u64,
 }
 
-/// What `policy` would remove from the table as it is open (R4.6). Lance answers, by the code that
-/// would delete.
-pub(crate) async fn explain(table: &Table, policy: CleanupPolicy) -> Result<Removal> {
+/// What `spec` would remove from the table as it is open, by the code that would delete, and who holds
+/// the rest (R4.6). One that `runs` not, or that no policy allows, removes nothing.
+pub(crate) async fn dry_run(
+    table: &Table,
+    facts: &TableFacts,
+    spec: Option<&JobSpec>,
+    runs: bool,
+) -> Result<(Removal, Space)> {
+    let policy = match spec {
+        Some(spec) => Some(policy(table, spec).await?),
+        None => None,
+    };
+    let removal = match &policy {
+        Some(policy) if runs => explain(table, policy.clone()).await?,
+        _ => Removal::default(),
+    };
+    let space = space(table, facts, policy.as_ref(), &removal).await?;
+    Ok((removal, space))
+}
+
+async fn explain(table: &Table, policy: CleanupPolicy) -> Result<Removal> {
     let operation = table.dataset.cleanup(policy).with_max_candidate_files(FILES_EXPLAINED_MAX);
     let explained =
         operation.explain().await.doing(|| format!("looking what a cleanup of `{}` removes", table.name))?;
     let manifests = explained.candidate_files.iter().filter(|file| file.kind == CleanupFileKind::Manifest);
-    let version = |path: &str| path.rsplit('/').next().and_then(space::version);
+    let version = |path: &str| path.rsplit('/').next().and_then(version);
     Ok(Removal {
         versions: manifests.filter_map(|file| version(&file.path)).collect(),
         files: files(&explained.stats),
@@ -87,7 +106,7 @@ pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupRepo
 }
 
 /// Lance's policy for a job's.
-pub(crate) async fn policy(table: &Table, spec: &JobSpec) -> Result<CleanupPolicy> {
+async fn policy(table: &Table, spec: &JobSpec) -> Result<CleanupPolicy> {
     let JobSpec::Cleanup { min_age_ms, retain_versions, delete_rate_max, .. } = spec else {
         return Err(Error::Fatal("cleanup was given another job".into()));
     };
