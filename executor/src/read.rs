@@ -1,6 +1,7 @@
 //! The only way in: Lance's manifests, indexes and folders become facts.
 
 mod base;
+pub(crate) mod clones;
 mod garbage;
 mod retained;
 mod sizes;

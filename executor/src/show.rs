@@ -49,6 +49,7 @@ pub fn held(shard: &str, hold: &Hold) -> String {
         Hold::Paused => {
             format!("shard `{shard}` is not folded: the table is paused; take `caretaker.paused` out of its config")
         }
+        Hold::Clone { table } => format!("shard `{shard}` waits for the clone `{table}`"),
         Hold::Mismatch { kind, at_ms } => format!(
             "shard `{shard}` is left as it is: `{kind}` changed the table's answers ({}); see `caretaker verify --help`",
             crate::env::show(*at_ms)

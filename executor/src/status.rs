@@ -179,6 +179,7 @@ fn stays(hold: &Hold) -> bool {
         | Hold::Sealed
         | Hold::Paused
         | Hold::Mismatch { .. }
+        | Hold::Clone { .. }
         | Hold::Retained { .. } => true,
         Hold::Pass { .. }
         | Hold::Running { .. }

@@ -19,6 +19,7 @@ use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::history::History;
 use crate::latch::Latches;
+use crate::read::clones::Clones;
 use crate::read::{Depth, Sizes, table_facts};
 use crate::report::{JobEnd, JobReport, Snapshot, TableReport, fold_holds};
 use crate::run::Progress;
@@ -49,6 +50,7 @@ pub struct Tender {
     pub only_shard: Option<String>,
     session: Arc<Session>,
     sizes: Sizes,
+    clones: Clones,
     passes: Semaphore,
     budget: Semaphore,
     /// Tables worked on at once; one that only waits gives its place to others.
@@ -77,6 +79,7 @@ impl Tender {
             only_shard: None,
             session,
             sizes: Sizes::default(),
+            clones: Clones::default(),
             passes: Semaphore::new(PASSES_MAX),
             budget: Semaphore::new(budget),
             places: Semaphore::new(Semaphore::MAX_PERMITS),
@@ -98,6 +101,8 @@ impl Tender {
         crate::fault::at(&table.uri, "evaluate.before").await;
         let table = Table::open(&table.name, &table.uri, &self.session).await?;
         let mut facts = table_facts(&table, depth, &self.sizes).await?;
+        self.clones.note(&table);
+        facts.clones = self.clones.of(&table.uri);
         for shard in &mut facts.shards {
             shard.pass = self.latches.holder(&table, &shard.shard);
         }
@@ -194,6 +199,14 @@ impl Tender {
         let (on, millis) = (job.on.join(" "), job.millis);
         tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
         self.history.record(&table.uri, job, now_ms()).await
+    }
+
+    /// Looks for shallow clones of a table among those beside it.
+    ///
+    /// # Errors
+    /// Whatever keeps one of them from being read.
+    pub(crate) async fn look_beside(&self, table: &TableRef) -> Result<()> {
+        self.clones.beside(&self.open(table).await?).await.map(drop)
     }
 
     /// Opens the newest version of a table.

@@ -200,6 +200,9 @@ pub struct TableFacts {
     /// A job after which the table answered differently, until somebody has looked at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<MismatchFacts>,
+    /// Shallow clones, by name, that read files of this table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clones: Vec<String>,
     /// The keys `caretaker.*`, `lance.compaction.*` and `lance.auto_cleanup.*` of the table's config,
     /// as they stand there; [`crate::policy::Policy::for_table`] reads them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -45,7 +45,8 @@ pub(crate) fn stopped(table: &TableFacts) -> Option<Hold> {
 /// the others.
 pub(crate) fn table(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
     for (decision, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision != Decision::WalCatchup) {
-        let stopped = stopped(case.table);
+        let clone = || Some(Hold::Clone { table: case.table.clones.first()?.clone() });
+        let stopped = stopped(case.table).or_else(|| clone().filter(|_| *decision == Decision::Cleanup));
         hold_jobs(outcome, |job| {
             let failing = || failing(case, job).filter(|_| *decision != Decision::Cleanup);
             stopped.clone().or_else(|| running(case.table, job)).or_else(failing)

@@ -225,6 +225,11 @@ pub enum Hold {
         /// When it was found, milliseconds since the epoch.
         at_ms: u64,
     },
+    /// A shallow clone reads files of the table, which cleanup knows nothing of.
+    Clone {
+        /// The clone.
+        table: String,
+    },
     /// The table has SSTables but no primary key to fold by.
     NoPrimaryKey,
     /// The same work is open already.

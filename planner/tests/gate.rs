@@ -171,3 +171,17 @@ fn cmp_19_failures_are_spaced_out_and_cleanup_may_go_on() {
     assert_eq!(tries, [0, 60, 180, 420, 900, 1500, 2100, 2700, 3300]);
     assert_eq!(cleanups, 720, "nothing held it: here it never runs");
 }
+
+#[test]
+fn a_clone_that_reads_the_table_s_files_holds_cleanup_and_nothing_else() {
+    let facts = TableFacts { clones: vec!["copy".into()], ..table([true; 5], true) };
+    let held = |plan: &Plan| plan.verdicts.iter().filter(|v| matches!(v.outcome, Outcome::Held { .. })).count();
+    let plan = plan_table(&facts, &policy(), 4, Trigger::Tick);
+    let hold = |decision| plan.verdicts.iter().find(|v| v.decision == decision).map(|v| v.outcome.clone());
+    assert!(matches!(
+        hold(Decision::Cleanup),
+        Some(Outcome::Held { hold: Hold::Clone { table }, .. }) if table == "copy"
+    ));
+    let without = plan_table(&table([true; 5], true), &policy(), 4, Trigger::Tick);
+    assert_eq!(held(&plan), held(&without) + 1);
+}

@@ -52,6 +52,7 @@ export type Hold =
   | { by: 'compaction'; holder?: string; since_ms?: number }
   | { by: 'catch_up'; index: string }
   | { by: 'failing'; kind: string; times: number; until_ms: number }
+  | { by: 'clone'; table: string }
   | { by: 'mismatch'; kind: string; at_ms: number }
   | { by: 'sealed' | 'detached' | 'paused' | 'no_primary_key' };
 

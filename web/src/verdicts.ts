@@ -209,6 +209,8 @@ function holder(hold: Hold, at_ms: number): string {
       return 'the table’s pause to end';
     case 'mismatch':
       return `somebody to look at the answers that ${hold.kind} changed ${duration(at_ms - hold.at_ms)} ago`;
+    case 'clone':
+      return `the shallow clone ${hold.table} to go, which reads its files`;
     case 'no_primary_key':
       return 'a primary key, which the table lacks';
     case 'running':

@@ -38,6 +38,7 @@ pub(super) async fn run(args: &CleanupArgs, work: &Work) -> Result<Exit> {
     let table = only(work).await?;
     let tender = work.tender(stop.token().clone());
     let depth = if args.dry_run { Depth::Garbage } else { Depth::Fold };
+    tender.look_beside(&table).await?;
     let seen = tender.evaluate(&table, depth, Trigger::Tick).await?;
     let job = cleanup_job(&seen.facts, &tender.policy);
     if args.dry_run {
@@ -111,6 +112,12 @@ fn refusal(facts: &TableFacts) -> Option<String> {
     let table = &facts.table;
     if facts.is_paused() {
         return Some(format!("`{table}` is paused, so nothing is removed; take `caretaker.paused` out of its config"));
+    }
+    if let Some(clone) = facts.clones.first() {
+        return Some(format!(
+            "`{clone}` is a shallow clone that reads files of `{table}`, so nothing is removed; drop it or make it a copy \
+             of its own"
+        ));
     }
     if let Some(mismatch) = &facts.mismatch {
         return Some(format!(

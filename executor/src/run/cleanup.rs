@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use lance::dataset::cleanup::{CleanupFileKind, CleanupPolicy, CleanupPolicyBuilder, RemovalStats};
+use lance_table::io::commit::ManifestNamingScheme;
 use planner::facts::TableFacts;
 use planner::job::JobSpec;
 
@@ -30,6 +31,12 @@ pub struct CleanupReport {
     pub bytes: u64,
     /// Files that could not be deleted: the next cleanup finds them again.
     pub failed: u64,
+    /// Tags whose versions stay (R4.5).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Tags whose version or branch is gone: they hold nothing, and nothing holds them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dangling_tags: Vec<String>,
 }
 
 /// What a cleanup would remove, if it ran now.
@@ -91,6 +98,10 @@ fn files(removed: &RemovalStats) -> u64 {
 pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupReport> {
     let table = table.refreshed().await?;
     let policy = policy(&table, spec).await?;
+    let (tags, dangling_tags) = tags(&table).await?;
+    for tag in &dangling_tags {
+        tracing::warn!(table = table.name, tag, "the version or the branch of a tag is gone");
+    }
     crate::fault::at(&table.uri, "cleanup.before").await;
     let removed = table.dataset.cleanup(policy).execute().await;
     let removed = removed.doing(|| format!("cleaning up `{}`", table.name))?;
@@ -102,7 +113,30 @@ pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupRepo
         files: files(&removed),
         bytes: removed.bytes_removed,
         failed: removed.failed_deletes,
+        tags,
+        dangling_tags,
     })
+}
+
+/// The tags that hold a version, and those that hold none.
+///
+/// # Errors
+/// `Invalid` names a tag that can't be read: what it holds is not known.
+async fn tags(table: &Table) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut holding, mut dangling) = (Vec::new(), Vec::new());
+    let names = table.store().read_dir(table.base().join("_refs").join("tags")).await;
+    let names = names.doing(|| format!("listing the tags of `{}`", table.name))?;
+    for name in names.iter().filter_map(|name| name.strip_suffix(".json")) {
+        let reading = || format!("reading tag `{name}` of `{}`", table.name);
+        let tag = table.dataset.tags().get(name).await.doing(reading)?;
+        let base = table.dataset.branch_location().find_branch(tag.branch.as_deref()).doing(reading)?.path;
+        let mut held = false;
+        for naming in [ManifestNamingScheme::V2, ManifestNamingScheme::V1] {
+            held |= table.store().exists(&naming.manifest_path(&base, tag.version)).await.doing(reading)?;
+        }
+        if held { &mut holding } else { &mut dangling }.push(name.to_string());
+    }
+    Ok((holding, dangling))
 }
 
 /// Lance's policy for a job's.

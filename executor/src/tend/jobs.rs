@@ -104,6 +104,12 @@ impl Tender {
             }
             JobSpec::Cleanup { .. } => {
                 let (table, _) = self.check(table, job).await?;
+                // Only this job can take files away that a clone reads, so it is the one that looks for them.
+                if let Some(clone) = self.clones.beside(&table).await?.first() {
+                    return Err(Error::Superseded(format!(
+                        "`{clone}` is a shallow clone that reads files of this table"
+                    )));
+                }
                 Ok(JobEnd::Cleaned(cleanup::cleanup(&table, job).await?))
             }
             JobSpec::Remap { indexes } => {

@@ -165,6 +165,7 @@ pub fn hold(hold: &Hold, at_ms: u64) -> String {
         Hold::Mismatch { kind, at_ms: found } => {
             format!("by answers that {kind} changed {} ago", duration(age_ms(at_ms, *found)))
         }
+        Hold::Clone { table } => format!("by the shallow clone {table}, which reads its files"),
         Hold::NoPrimaryKey => "by a missing primary key".into(),
         Hold::Running { kind, holder, since_ms } => {
             format!("by {kind} of {holder} for {}", duration(age_ms(at_ms, *since_ms)))
