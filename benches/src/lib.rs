@@ -1,1 +1,1 @@
-//! x
+//! Nothing but benchmarks: see `benches/`.

@@ -5,6 +5,7 @@
 
 mod store;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use planner::facts::{CleanupFacts, CleanupSuccess, FailedFacts, MismatchFacts, TableFacts};
@@ -52,8 +53,8 @@ pub struct LastSuccess {
     pub ended_at_ms: u64,
 }
 
-/// A row of `cleanup`: start, end and recorded version of the last success, and the last failure.
-type Marks = (Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+/// What a row is about, its name, and its numbers.
+type Remembered = (String, Option<String>, [Option<u64>; 4]);
 
 impl Default for History {
     fn default() -> Self {
@@ -87,12 +88,46 @@ impl History {
     /// # Errors
     /// `Retry` or `Invalid` when the file can't be read or written.
     pub async fn complete(&self, uri: &str, facts: &mut TableFacts, now_ms: u64) -> Result<()> {
-        self.unindexed(uri, facts, now_ms).await.map_err(|e| trouble(&self.place, e))?;
-        let (last_success, last_failure_at_ms) = self.cleanup(uri).await.map_err(|e| trouble(&self.place, e))?;
-        facts.cleanup = Some(CleanupFacts { opted_out: false, last_success, last_failure_at_ms });
-        facts.mismatch = self.mismatch(uri).await?.map(|(kind, at_ms, _)| MismatchFacts { kind, at_ms });
-        facts.failed = self.failed(uri).await.map_err(|e| trouble(&self.place, e))?;
-        Ok(())
+        let rows = self.remembered(uri).await.map_err(|e| trouble(&self.place, e))?;
+        let mut since = BTreeMap::new();
+        let mut cleanup = CleanupFacts::default();
+        for (what, name, [a, b, c, d]) in rows {
+            match (what.as_str(), name, a, b) {
+                ("unindexed", Some(name), Some(at), _) => drop(since.insert(name, at)),
+                ("failing", Some(kind), Some(times), Some(last_at_ms)) => {
+                    facts.failed.push(FailedFacts { kind, times, last_at_ms });
+                }
+                ("mismatch", Some(kind), Some(at_ms), _) => facts.mismatch = Some(MismatchFacts { kind, at_ms }),
+                ("cleanup", _, start, finished) => {
+                    let success = |start_version, finished_at_ms, recorded_version| CleanupSuccess {
+                        start_version,
+                        finished_at_ms,
+                        recorded_version,
+                    };
+                    cleanup.last_success = start.zip(finished).zip(c).map(|((s, f), r)| success(s, f, r));
+                    cleanup.last_failure_at_ms = d;
+                }
+                _ => {}
+            }
+        }
+        facts.cleanup = Some(cleanup);
+        self.unindexed(uri, facts, &since, now_ms).await.map_err(|e| trouble(&self.place, e))
+    }
+
+    /// All that is remembered of a table, in one question: an evaluation asks it of every table.
+    async fn remembered(&self, uri: &str) -> sqlx::Result<Vec<Remembered>> {
+        type Row = (String, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT 'unindexed', index_name, since_ms, NULL, NULL, NULL FROM unindexed WHERE uri = ?1
+             UNION ALL SELECT 'failing', job, times, last_at_ms, NULL, NULL FROM failing WHERE uri = ?1
+             UNION ALL SELECT 'mismatch', job, at_ms, NULL, NULL, NULL FROM mismatch WHERE uri = ?1
+             UNION ALL SELECT 'cleanup', NULL, start_version, finished_at_ms, recorded_version, failed_at_ms
+                       FROM cleanup WHERE uri = ?1",
+        )
+        .bind(uri)
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|(what, name, a, b, c, d)| (what, name, [a, b, c, d].map(|n| n.map(uint)))).collect())
     }
 
     /// Remembers a job's end. A race that was lost is neither a failure nor a success, and only a
@@ -165,21 +200,18 @@ impl History {
         Ok(row.map(|(job, at)| LastSuccess { job, ended_at_ms: uint(at) }))
     }
 
-    /// Since when each index has lacked rows, as far as evaluations have seen.
-    async fn unindexed(&self, uri: &str, facts: &mut TableFacts, now_ms: u64) -> sqlx::Result<()> {
-        let known: Vec<(String, i64)> = sqlx::query_as("SELECT index_name, since_ms FROM unindexed WHERE uri = ?")
-            .bind(uri)
-            .fetch_all(&self.pool)
-            .await?;
-        let since = |name: &str| known.iter().find(|(index, _)| index == name).map(|(_, since)| uint(*since));
+    /// Since when each index has lacked rows, as far as evaluations have seen: `known` from before.
+    async fn unindexed(
+        &self,
+        uri: &str,
+        facts: &mut TableFacts,
+        known: &BTreeMap<String, u64>,
+        now_ms: u64,
+    ) -> sqlx::Result<()> {
         let lacks = |name: &str| facts.indexes.iter().any(|i| i.name == name && i.unindexed_rows != Some(0));
-        let over: Vec<&String> = known.iter().map(|(name, _)| name).filter(|name| !lacks(name)).collect();
-        let mut new = Vec::new();
-        for index in facts.indexes.iter().filter(|index| index.unindexed_rows != Some(0)) {
-            if since(&index.name).is_none() {
-                new.push(index.name.clone());
-            }
-        }
+        let over: Vec<&String> = known.keys().filter(|name| !lacks(name)).collect();
+        let lacking = || facts.indexes.iter().filter(|index| index.unindexed_rows != Some(0));
+        let new: Vec<&str> = lacking().map(|i| i.name.as_str()).filter(|name| !known.contains_key(*name)).collect();
         // Most evaluations change nothing: those don't ask for the one lock there is.
         if self.writes && !(over.is_empty() && new.is_empty()) {
             let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await?;
@@ -187,45 +219,16 @@ impl History {
                 let gone = sqlx::query("DELETE FROM unindexed WHERE uri = ? AND index_name = ?");
                 gone.bind(uri).bind(name).execute(&mut *tx).await?;
             }
-            for name in &new {
+            for name in new {
                 let seen = sqlx::query("INSERT OR IGNORE INTO unindexed (uri, index_name, since_ms) VALUES (?, ?, ?)");
                 seen.bind(uri).bind(name).bind(int(now_ms)).execute(&mut *tx).await?;
             }
             tx.commit().await?;
         }
         for index in facts.indexes.iter_mut().filter(|index| index.unindexed_rows != Some(0)) {
-            index.unindexed_since_ms = Some(since(&index.name).unwrap_or(now_ms));
+            index.unindexed_since_ms = Some(known.get(&index.name).copied().unwrap_or(now_ms));
         }
         Ok(())
-    }
-
-    /// The last successful cleanup, and when one failed last.
-    async fn cleanup(&self, uri: &str) -> sqlx::Result<(Option<CleanupSuccess>, Option<u64>)> {
-        let row: Option<Marks> = sqlx::query_as(
-            "SELECT start_version, finished_at_ms, recorded_version, failed_at_ms FROM cleanup WHERE uri = ?",
-        )
-        .bind(uri)
-        .fetch_optional(&self.pool)
-        .await?;
-        let Some((start, finished, recorded, failed)) = row else { return Ok((None, None)) };
-        let success = || {
-            Some(CleanupSuccess {
-                start_version: uint(start?),
-                finished_at_ms: uint(finished?),
-                recorded_version: uint(recorded?),
-            })
-        };
-        Ok((success(), failed.map(uint)))
-    }
-
-    async fn failed(&self, uri: &str) -> sqlx::Result<Vec<FailedFacts>> {
-        let rows: Vec<(String, i64, i64)> =
-            sqlx::query_as("SELECT job, times, last_at_ms FROM failing WHERE uri = ? ORDER BY job")
-                .bind(uri)
-                .fetch_all(&self.pool)
-                .await?;
-        let failed = |(kind, times, at)| FailedFacts { kind, times: uint(times), last_at_ms: uint(at) };
-        Ok(rows.into_iter().map(failed).collect())
     }
 
     async fn recorded(&self, uri: &str, job: &JobReport, report: &str, now_ms: u64) -> sqlx::Result<()> {

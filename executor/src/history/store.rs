@@ -52,7 +52,9 @@ const MIGRATIONS: &[&str] = &[
 
 /// One connection: SQLite has one writer anyway, and so nobody here ever finds it locked by a neighbour.
 fn pool() -> SqlitePoolOptions {
-    SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
+    // With a thousand evaluations at once each waits its turn, which is nothing to warn of.
+    let quiet = SqlitePoolOptions::new().acquire_slow_level(log::LevelFilter::Off);
+    quiet.max_connections(1).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
 }
 
 /// A history that ends with the process.

@@ -1,5 +1,7 @@
 //! Rewrites neighbouring fragments (third of R3.4) by Lance's own tasks and commit.
 
+mod batch;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -20,10 +22,6 @@ use crate::run::Progress;
 use crate::run::files::{data_bytes, discard, discard_indexes};
 use crate::table::Table;
 
-/// Bytes of a batch on its way from the old fragments into the new ones.
-const BATCH_BYTES: u64 = 8 << 20;
-/// Most rows of a batch.
-const BATCH_ROWS_MAX: u64 = 8192;
 /// Bytes of footers and encodings, which are no surprise.
 const SMALL_BYTES: u64 = 1 << 20;
 
@@ -58,7 +56,7 @@ pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) 
         return Err(Error::Fatal("compact was given another job".into()));
     };
     let groups = tasks.iter().map(|ids| group(&table.dataset, ids)).collect::<Result<Vec<_>>>()?;
-    let options = options(groups.iter().flatten(), *target_rows, *deferred)?;
+    let options = options(batch::rows(table, groups.iter().flatten()).await, *target_rows, *deferred)?;
     progress.start("compact", groups.iter().flatten().map(live).sum());
     let mut done: Vec<RewriteResult> = Vec::with_capacity(groups.len());
     let run = async {
@@ -120,19 +118,12 @@ fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
         .collect()
 }
 
-fn options<'a>(
-    fragments: impl Iterator<Item = &'a Fragment> + Clone,
-    target_rows: u64,
-    deferred: bool,
-) -> Result<CompactionOptions> {
-    let bytes: u64 = fragments.clone().map(data_bytes).sum();
-    let rows: u64 = fragments.map(|f| f.physical_rows.unwrap_or_default() as u64).sum();
-    let batch_rows = (BATCH_BYTES / bytes.checked_div(rows).unwrap_or(1).max(1)).clamp(1, BATCH_ROWS_MAX);
+fn options(batch_rows: usize, target_rows: u64, deferred: bool) -> Result<CompactionOptions> {
     let target = usize::try_from(target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
     let options = CompactionOptions {
         target_rows_per_fragment: target,
         defer_index_remap: deferred,
-        batch_size: Some(batch_rows as usize),
+        batch_size: Some(batch_rows),
         ..CompactionOptions::default()
     };
     let job = HashMap::from([("caretaker.job".to_string(), "compact".to_string())]);
