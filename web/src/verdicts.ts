@@ -74,6 +74,12 @@ export function verdictTable(plan: Plan, go: (ms: number) => void): HTMLTableEle
     title.colSpan = 3;
     table.append(make('tbody', '', make('tr', 'group', title), ...verdicts.map((v) => row(v, plan.at_ms, go))));
   }
+  if (plan.complaints?.length) {
+    const title = make('th', '', 'Keys of the table’s config that are not followed');
+    title.scope = 'rowgroup';
+    title.colSpan = 3;
+    table.append(make('tbody', '', make('tr', 'group', title), ...plan.complaints.map(complaint)));
+  }
   describeToAssistants(table);
   return table;
 }
@@ -114,6 +120,12 @@ function row(verdict: Verdict, at_ms: number, go: (ms: number) => void): HTMLTab
     if (verdict.outcome === 'not_due' && verdict.due_at_ms !== undefined) why.append(when(verdict.due_at_ms, at_ms, go));
   }
   return make('tr', '', name, make('td', 'verdict', badge), why);
+}
+
+function complaint({ key, why }: { key: string; why: string }): HTMLTableRowElement {
+  const name = make('th', '', key);
+  name.scope = 'row';
+  return make('tr', '', name, make('td', 'verdict', make('span', 'badge held', 'Not followed')), make('td', 'why', why));
 }
 
 function when(due_at_ms: number, at_ms: number, go: (ms: number) => void): HTMLElement {

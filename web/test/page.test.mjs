@@ -151,6 +151,13 @@ test('numbers beyond 2^53 reach the planner as they were typed', async () => {
   assert.match(await page.textContent('#drawing'), /version 18446744073709551615/);
 });
 
+test('a key of the table that is not followed is told, and why', async () => {
+  const overrides = { 'caretaker.colour': '1' };
+  await page.fill('#facts', JSON.stringify({ table: 't', version: 1, overrides }));
+  const told = page.locator('tbody', { hasText: 'not followed' });
+  assert.match(await told.textContent(), /caretaker\.colour.*is not a setting/s);
+});
+
 test('markup in facts is shown as text', async () => {
   await page.fill('#facts', JSON.stringify({ table: '<img src=x onerror=alert(1)>', version: 1 }));
   assert.match(await page.textContent('table'), /<img src=x/);
