@@ -62,6 +62,7 @@ pub fn held(shard: &str, hold: &Hold) -> String {
             format!("shard `{shard}` waits: `{kind}` runs already ({holder}, since {})", crate::env::show(*since_ms))
         }
         Hold::Compaction { .. } => format!("shard `{shard}` waits for a compaction"),
+        Hold::Remap { .. } => format!("shard `{shard}` waits for a remap"),
         Hold::CatchUp { index } => format!("shard `{shard}` waits until index `{index}` has caught up"),
         Hold::Failing { kind, times, until_ms } => format!(
             "shard `{shard}` waits until {}: `{kind}` failed {times} times in a row",

@@ -184,6 +184,7 @@ fn stays(hold: &Hold) -> bool {
         Hold::Pass { .. }
         | Hold::Running { .. }
         | Hold::Compaction { .. }
+        | Hold::Remap { .. }
         | Hold::CatchUp { .. }
         | Hold::Index { .. }
         | Hold::Failing { .. } => false,

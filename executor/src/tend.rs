@@ -273,7 +273,10 @@ fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
         "memwal_collect" => {
             shards.map(|s| (s.manifest_version, s.garbage.as_ref().map_or(0, |g| g.len() as u64))).collect()
         }
-        COMPACT => vec![(facts.fragments.as_ref().map_or(0, |f| f.len() as u64), 0)],
+        COMPACT => {
+            let fragments = facts.fragments.iter().flatten();
+            vec![fragments.fold((0, 0), |(count, last), fragment| (count + 1, fragment.id.max(last)))]
+        }
         "cleanup" => vec![(facts.version, 0)],
         "remap" => vec![(facts.remap.as_ref().map_or(0, |remap| remap.rewrites), 0)],
         _ if kind.starts_with("reindex_") => {

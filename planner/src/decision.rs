@@ -5,7 +5,7 @@ pub(crate) mod cleanup;
 pub(crate) mod collect;
 pub(crate) mod compaction;
 pub(crate) mod index;
-mod remap;
+pub(crate) mod remap;
 mod retire;
 mod wal_catchup;
 

@@ -1,6 +1,7 @@
 //! What keeps due work from running, in one list.
 
-use crate::decision::compaction::can_defer;
+use crate::decision::compaction::{can_defer, loses_entries};
+use crate::decision::remap;
 use crate::facts::{FailedFacts, RunningFacts, ShardFacts, ShardStatus, TableFacts};
 use crate::job::JobSpec;
 use crate::plan::{Case, Decision, Hold, Outcome, Reason, TableCase};
@@ -44,6 +45,7 @@ pub(crate) fn stopped(table: &TableFacts) -> Option<Hold> {
 /// The rules between the table's decisions. Catch-up passes them all, and cleanup waits for none of
 /// the others.
 pub(crate) fn table(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
+    demand_remap(case, outcomes);
     for (decision, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision != Decision::WalCatchup) {
         let clone = || Some(Hold::Clone { table: case.table.clones.first()?.clone() });
         let stopped = stopped(case.table).or_else(|| clone().filter(|_| *decision == Decision::Cleanup));
@@ -53,6 +55,9 @@ pub(crate) fn table(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5
         });
     }
     defer_beside_index_work(case, outcomes);
+    for (_, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision == Decision::Compaction) {
+        hold_jobs(outcome, |job| unmapped(case.table, job));
+    }
     let inline = inline_compaction(case.table, outcomes);
     for (_, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision == Decision::Index) {
         hold_jobs(outcome, |_| inline.clone());
@@ -99,6 +104,29 @@ fn hold_jobs(outcome: &mut Outcome, hold: impl Fn(&JobSpec) -> Option<Hold>) {
     } else {
         reasons.retain(|reason: &Reason| !reason.subject.as_ref().is_some_and(|name| names.contains(name)));
     }
+}
+
+/// A compaction that waits for a remap must not wait for ever: it makes the remap due.
+fn demand_remap(case: &TableCase<'_>, outcomes: &mut [(Decision, Outcome); 5]) {
+    let waits = |outcome: &Outcome| match outcome {
+        Outcome::Due { jobs, .. } => jobs.iter().any(|job| unmapped(case.table, job).is_some()),
+        _ => false,
+    };
+    if !outcomes.iter().any(|(_, outcome)| waits(outcome)) {
+        return;
+    }
+    for (_, outcome) in outcomes.iter_mut().filter(|(decision, _)| *decision == Decision::Remap) {
+        if matches!(outcome, Outcome::NotDue { .. }) {
+            *outcome = remap::demanded(case);
+        }
+    }
+}
+
+/// Index entries that an earlier compaction left behind, and that this one would lose.
+fn unmapped(table: &TableFacts, job: &JobSpec) -> Option<Hold> {
+    let JobSpec::Compact { tasks, deferred, .. } = job else { return None };
+    let rewrites = table.remap.as_ref().map_or(0, |remap| remap.rewrites);
+    loses_entries(table, tasks, *deferred).then_some(Hold::Remap { rewrites })
 }
 
 /// An open job that does the same (nothing is planned twice). One compaction a table at a time: two

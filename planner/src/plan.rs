@@ -250,6 +250,11 @@ pub enum Hold {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since_ms: Option<u64>,
     },
+    /// Moves of earlier compactions wait for their remap, and this one would lose their index entries.
+    Remap {
+        /// Recorded rewrites.
+        rewrites: u64,
+    },
     /// Catch-up extends the index in this evaluation.
     CatchUp {
         /// The index.

@@ -4,7 +4,7 @@
 use planner::check::{self, Rule, Violation};
 use planner::facts::{CleanupFacts, FragmentFacts, IndexFacts, RemapFacts, RunningFacts, TableFacts};
 use planner::job::{IndexOp, JobSpec, Predicted};
-use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
+use planner::plan::{Decision, Hold, Outcome, Plan, Trigger, plan_table};
 use planner::policy::{CleanupPolicy, CompactionPolicy, Policy};
 use planner::time::DAY_MS;
 
@@ -56,7 +56,11 @@ fn cleanup(min_age_ms: u64) -> JobSpec {
 }
 
 fn policy() -> Policy {
-    Policy { cleanup: CleanupPolicy { min_age_ms: DAY_MS, ..CleanupPolicy::default() }, ..Policy::default() }
+    Policy {
+        cleanup: CleanupPolicy { min_age_ms: DAY_MS, ..CleanupPolicy::default() },
+        compaction: CompactionPolicy { defer_remap: 1, ..CompactionPolicy::default() },
+        ..Policy::default()
+    }
 }
 
 fn planned(decision: Decision, jobs: Vec<JobSpec>) -> Plan {
@@ -103,7 +107,7 @@ fn a_rewrite_of_strangers_excluded_or_repeated_fragments_is_an_alarm() {
     alarms(check::job(&compact(&[&[0, 2]], false), &table()), &[Rule::Neighbours]);
     alarms(check::job(&compact(&[&[1, 0]], false), &table()), &[Rule::Neighbours]);
     let other_segments = changed(|t| t.fragments.as_mut().unwrap()[6].coverage = 2);
-    alarms(check::job(&compact(&[&[5, 6]], false), &other_segments), &[Rule::Neighbours]);
+    alarms(check::job(&compact(&[&[5, 6]], true), &other_segments), &[Rule::Neighbours]);
     alarms(check::job(&compact(&[&[4]], false), &table()), &[Rule::Needed]);
     alarms(check::job(&compact(&[&[0, 1], &[1, 2]], false), &table()), &[Rule::Twice]);
     alarms(check::job(&compact(&[], false), &table()), &[Rule::Empty]);
@@ -118,6 +122,30 @@ fn a_remap_that_can_not_be_deferred_is_an_alarm() {
     alarms(check::job(&job, &changed(|t| t.stable_row_ids = true)), &[Rule::Gate]);
     alarms(check::job(&job, &changed(|t| t.indexes[0].inline_only = true)), &[Rule::Gate]);
     alarms(check::job(&job, &changed(|t| t.indexes[0].kind = "fm".into())), &[Rule::Gate]);
+}
+
+/// Of a fragment that a deferred rewrite has made, an inline one loses the index entries.
+#[test]
+fn a_rewrite_that_would_lose_index_entries_is_an_alarm_and_waits_for_the_remap() {
+    let covered = compact(&[&[5, 6]], false);
+    alarms(check::job(&covered, &table()), &[Rule::Gate]);
+    alarms(check::job(&covered, &changed(|t| t.remap = Some(RemapFacts::default()))), &[]);
+    alarms(check::job(&compact(&[&[0, 1]], false), &table()), &[]);
+    alarms(check::job(&compact(&[&[5, 6]], true), &table()), &[]);
+    let one_waits = changed(|t| {
+        t.remap.as_mut().unwrap().rewrites = 1;
+        t.fragments.as_mut().unwrap().iter_mut().for_each(|f| (f.coverage, f.excluded) = (1, false));
+    });
+    let verdicts = |facts: &TableFacts| {
+        let plan = plan_table(facts, &Policy::default(), 0, Trigger::Tick);
+        [Decision::Compaction, Decision::Remap]
+            .map(|d| plan.verdicts.iter().find(|v| v.decision == d).unwrap().outcome.clone())
+    };
+    let [compaction, remap] = verdicts(&one_waits);
+    assert!(matches!(compaction, Outcome::Held { hold: Hold::Remap { rewrites: 1 }, .. }), "{compaction:?}");
+    assert!(matches!(remap, Outcome::Due { .. }), "{remap:?}");
+    let none = TableFacts { remap: Some(RemapFacts::default()), ..one_waits };
+    assert!(matches!(verdicts(&none), [Outcome::Due { .. }, Outcome::NotDue { .. }]));
 }
 
 #[test]

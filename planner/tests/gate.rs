@@ -6,12 +6,16 @@ use planner::facts::FailedFacts;
 use planner::facts::{CleanupFacts, FragmentFacts, IndexFacts, RemapFacts, RunningFacts, ShardFacts, TableFacts};
 use planner::job::JobSpec;
 use planner::plan::{Decision, Hold, Outcome, Plan, Trigger, plan_table};
-use planner::policy::{CleanupPolicy, Policy};
+use planner::policy::{CleanupPolicy, CompactionPolicy, Policy};
 
 const JOBS: [&str; 6] = ["memwal_catchup_btree", "reindex_fts", "compact", "compact, deferred", "cleanup", "remap"];
 
 fn policy() -> Policy {
-    Policy { cleanup: CleanupPolicy { min_age_ms: 1, ..CleanupPolicy::default() }, ..Policy::default() }
+    Policy {
+        cleanup: CleanupPolicy { min_age_ms: 1, ..CleanupPolicy::default() },
+        compaction: CompactionPolicy { defer_remap: 1, ..CompactionPolicy::default() },
+        ..Policy::default()
+    }
 }
 
 /// A table for which exactly these of the five are due. `lagging` is behind, `stale` is not indexed.
@@ -22,6 +26,12 @@ fn table(due: [bool; 5], can_defer: bool) -> TableFacts {
         unindexed_rows: Some(0),
         withdrawn,
         ..IndexFacts::default()
+    };
+    // One that waits is in the way of a compaction that remaps in its own commit.
+    let rewrites = match (due[4], can_defer) {
+        (true, _) => 8,
+        (false, true) => 7,
+        (false, false) => 0,
     };
     let fragment = |id| FragmentFacts { id, rows: 1, deleted: Some(0), coverage: 1, ..FragmentFacts::default() };
     TableFacts {
@@ -38,7 +48,7 @@ fn table(due: [bool; 5], can_defer: bool) -> TableFacts {
         fragments: Some((0..if due[2] { 4 } else { 3 }).map(fragment).collect()),
         stable_row_ids: !can_defer,
         cleanup: Some(CleanupFacts::default()),
-        remap: Some(RemapFacts { rewrites: if due[4] { 8 } else { 7 }, ..RemapFacts::default() }),
+        remap: Some(RemapFacts { rewrites, ..RemapFacts::default() }),
         ..TableFacts::default()
     }
 }
@@ -55,6 +65,7 @@ enum Short {
     Running,
     Compaction,
     Paused,
+    Remap,
 }
 
 fn short(plan: &Plan) -> Vec<Short> {
@@ -64,6 +75,7 @@ fn short(plan: &Plan) -> Vec<Short> {
         Outcome::Held { hold: Hold::Running { .. }, .. } => Short::Running,
         Outcome::Held { hold: Hold::Compaction { .. }, .. } => Short::Compaction,
         Outcome::Held { hold: Hold::Paused, .. } => Short::Paused,
+        Outcome::Held { hold: Hold::Remap { rewrites: 8 }, .. } => Short::Remap,
         other => panic!("{other:?}"),
     };
     plan.verdicts[..5].iter().map(|v| verdict(&v.outcome)).collect()
@@ -73,7 +85,8 @@ fn short(plan: &Plan) -> Vec<Short> {
 fn expected(due: [bool; 5], open: &[bool; 6], can_defer: bool, paused: bool) -> Vec<Short> {
     let compaction_open = open[2] || open[3];
     let inline_runs = open[2];
-    let inline_due = due[2] && !can_defer && !compaction_open && !paused;
+    let loses_entries = !can_defer && due[4];
+    let inline_due = due[2] && !can_defer && !loses_entries && !compaction_open && !paused;
     let own = [false, open[1], compaction_open, open[4], open[5]];
     (0..5)
         .map(|nth| match nth {
@@ -82,6 +95,7 @@ fn expected(due: [bool; 5], open: &[bool; 6], can_defer: bool, paused: bool) -> 
             _ if paused => Short::Paused,
             _ if own[nth] => Short::Running,
             1 if inline_runs || inline_due => Short::Compaction,
+            2 if loses_entries => Short::Remap,
             _ => Short::Due,
         })
         .collect()
@@ -112,6 +126,7 @@ fn pln_07_what_is_launched_in_which_order() {
     };
     use Decision::{Cleanup, Compaction, Index, Remap, WalCatchup};
     assert_eq!(launched([true, true, true, true, false], false), [WalCatchup, Compaction, Cleanup]);
+    assert_eq!(launched([true; 5], false), [WalCatchup, Index, Cleanup, Remap]);
     assert_eq!(launched([true; 5], true), [WalCatchup, Index, Compaction, Cleanup, Remap]);
     assert_eq!(launched([false, true, false, false, false], false), [Index]);
 }

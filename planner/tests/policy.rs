@@ -28,7 +28,7 @@ fn defaults_are_the_documented_ones() {
         ("compaction_target_bytes", 512 * MIB),
         ("compaction_target_rows", 1_048_576),
         ("compaction_deleted_permille", 100),
-        ("compaction_defer_remap", 1),
+        ("compaction_defer_remap", 0),
         ("cleanup_min_version_age_secs", 0),
         ("cleanup_version_interval", 20),
         ("cleanup_interval_secs", 24 * 3600),

@@ -53,6 +53,7 @@ export type Hold =
   | { by: 'catch_up'; index: string }
   | { by: 'failing'; kind: string; times: number; until_ms: number }
   | { by: 'clone'; table: string }
+  | { by: 'remap'; rewrites: number }
   | { by: 'mismatch'; kind: string; at_ms: number }
   | { by: 'sealed' | 'detached' | 'paused' | 'no_primary_key' };
 

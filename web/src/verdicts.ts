@@ -179,6 +179,8 @@ function work(job: Job): string {
     }
     case 'retire':
       return `memwal_retire ${generations(job.sstables)}`;
+    case 'remap':
+      return `the remap of ${count(hold.rewrites)} earlier rewrites`;
     case 'catch_up':
       return `memwal_catchup_${job.kind} ${job.indexes.join(' ')}`;
     case 'collect':

@@ -37,7 +37,11 @@ pub(crate) async fn collect(table: &Table, spec: &JobSpec, sizes: &Sizes) -> Res
             GarbageKind::SsTable => store.remove_dir_all(path).await,
             _ => store.delete(&path).await,
         };
-        deleted.doing(|| format!("deleting `{}` of shard `{shard}`", file.path))?;
+        match deleted {
+            // Another collector was faster.
+            Err(lance_core::Error::NotFound { .. }) => continue,
+            deleted => deleted.doing(|| format!("deleting `{}` of shard `{shard}`", file.path))?,
+        }
         done.files += 1;
         done.bytes += bytes_of.get(file.path.as_str()).copied().unwrap_or(0);
         crate::fault::at(&table.uri, "collect.file").await;

@@ -3,6 +3,7 @@
 use alloc::{collections::BTreeSet, format};
 
 use super::{Found, Rule};
+use crate::decision::compaction::loses_entries;
 use crate::decision::index;
 use crate::facts::{FragmentFacts, TableFacts};
 use crate::job::{IndexOp, JobSpec};
@@ -21,6 +22,9 @@ pub(super) fn compact(found: &mut Found, facts: &TableFacts, tasks: &[alloc::vec
     let table = &facts.table;
     if deferred && (facts.stable_row_ids || !facts.indexes.iter().all(crate::facts::IndexFacts::can_defer)) {
         found.add(Rule::Gate, format!("a compaction of `{table}` can't defer its remap"));
+    }
+    if loses_entries(facts, tasks, deferred) {
+        found.add(Rule::Gate, format!("a compaction of `{table}` waits for the remap of earlier ones"));
     }
     if tasks.is_empty() || tasks.iter().any(alloc::vec::Vec::is_empty) {
         found.add(Rule::Empty, format!("a compaction of `{table}` has a task without a fragment, or no task"));

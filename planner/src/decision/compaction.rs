@@ -93,6 +93,14 @@ pub(crate) fn left_of(bytes: u64, fragment: &FragmentFacts) -> u64 {
     left.checked_div(u128::from(fragment.rows)).map_or(0, |left| u64::try_from(left).unwrap_or(u64::MAX))
 }
 
+/// Whether a rewrite of `tasks` that remaps in its own commit would lose index entries: of a fragment
+/// that a deferred one has made, Lance looks entries up where they were before, and finds none.
+pub(crate) fn loses_entries(table: &TableFacts, tasks: &[Vec<u64>], deferred: bool) -> bool {
+    let fragments = table.fragments.as_deref().unwrap_or_default();
+    let covered = |id: &u64| fragments.binary_search_by_key(id, |f| f.id).is_ok_and(|at| fragments[at].coverage != 0);
+    !deferred && table.remap.as_ref().is_some_and(|r| r.rewrites > 0) && tasks.iter().flatten().any(covered)
+}
+
 /// Whether Lance allows a compaction of this table to leave remapping for later, and the policy
 /// wants it.
 pub(crate) fn can_defer(table: &TableFacts, policy: &Policy) -> bool {

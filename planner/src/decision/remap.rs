@@ -24,10 +24,21 @@ pub(crate) fn decide(case: &TableCase<'_>) -> Outcome {
         return Outcome::NotDue { reasons, due_at_ms };
     };
     reasons[..=deciding].rotate_right(1);
+    Outcome::Due { jobs: vec![job(case)], reasons }
+}
+
+/// The same, for a compaction that waits for it: one recorded rewrite is enough.
+pub(crate) fn demanded(case: &TableCase<'_>) -> Outcome {
+    let rewrites = case.table.remap.as_ref().map(|remap| remap.rewrites);
+    Outcome::Due { jobs: vec![job(case)], reasons: vec![Reason::new(Measure::Rewrites, rewrites, 1)] }
+}
+
+fn job(case: &TableCase<'_>) -> JobSpec {
     // An index that was dropped since needs nothing any more.
     let exists = |name: &&alloc::string::String| case.table.indexes.iter().any(|index| index.name == **name);
-    let mut indexes: Vec<_> = remap.indexes.iter().filter(exists).cloned().collect();
+    let needed = case.table.remap.iter().flat_map(|remap| &remap.indexes);
+    let mut indexes: Vec<_> = needed.filter(exists).cloned().collect();
     indexes.sort_unstable();
     indexes.dedup();
-    Outcome::Due { jobs: vec![JobSpec::Remap { indexes }], reasons }
+    JobSpec::Remap { indexes }
 }

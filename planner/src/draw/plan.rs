@@ -175,6 +175,7 @@ pub fn hold(hold: &Hold, at_ms: u64) -> String {
             format!("by the inline compaction of {holder} for {}", duration(age_ms(at_ms, since_ms)))
         }
         Hold::Compaction { holder: None, .. } => "by the inline compaction below".into(),
+        Hold::Remap { rewrites } => format!("by the remap of {rewrites} earlier rewrites"),
         Hold::CatchUp { index } => format!("by the catch-up of {index}"),
         Hold::Failing { kind, times, until_ms } => {
             format!("by {times} failures of {kind} for {}", duration(age_ms(*until_ms, at_ms)))

@@ -219,7 +219,8 @@ pub const KNOBS: &[Knob] = &[
         1,
         Some("index entries are remapped in the commit of the rewrite"),
         compaction.defer_remap,
-        "Whether index entries are remapped later, where Lance allows it."
+        "1: index entries are remapped later, where Lance allows it. Only where nothing but Caretaker compacts the table: \
+         the compaction of Lance and LanceDB (`optimize`) loses index entries of moves that wait."
     ),
     knob!(
         "cleanup_min_version_age_secs",

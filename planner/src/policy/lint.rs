@@ -32,6 +32,13 @@ impl Policy {
             "the walk is off: nothing folds unless back-pressure or a caller asks".into(),
         );
         note(
+            self.compaction.defer_remap > 0,
+            "compaction_defer_remap",
+            "while moves wait for their remap, `optimize()` of LanceDB or Lance on the same table loses index entries \
+             for good: let nothing else compact it"
+                .into(),
+        );
+        note(
             self.age_ms_max < self.tick_ms,
             "wal_max_data_age_secs",
             format!(

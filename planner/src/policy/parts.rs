@@ -108,7 +108,7 @@ impl Default for CompactionPolicy {
             deleted_permille: 100,
             fragments_max: 100_000,
             job_bytes: 64 * GIB,
-            defer_remap: 1,
+            defer_remap: 0,
         }
     }
 }
