@@ -169,18 +169,23 @@ fn recorded_at_ms(segments: &[IndexMetadata]) -> Option<u64> {
 async fn indexes(table: &Table, segments: &[IndexMetadata], rows: u64) -> Result<Vec<IndexFacts>> {
     let described = table.dataset.describe_indices(None).await;
     let described = described.doing(|| format!("reading the indexes of `{}`", table.name))?;
+    let live = table.dataset.manifest().fragments.iter().filter_map(|f| u32::try_from(f.id).ok());
+    let live: RoaringBitmap = live.collect();
     let described = described.iter().filter(|index| !index.metadata().iter().any(is_system_index));
     Ok(described
         .map(|index| {
             let kind = kind(index.index_type());
             let own = || segments.iter().filter(|segment| segment.name == index.name());
-            // Lance can't translate the entries of such a type: the rewrite of a fragment it covers
-            // takes the segment's coverage away.
-            let withdrawn = own().any(|segment| segment.fragment_bitmap.as_ref().is_some_and(RoaringBitmap::is_empty));
+            let unindexed = rows.saturating_sub(index.rows_indexed());
+            // Lance can't translate the entries of such a type. A rewrite of fragments it covers takes the
+            // segment's coverage away where it is deferred, and else leaves it with what is gone.
+            let withdrawn = own()
+                .filter_map(|segment| segment.fragment_bitmap.as_ref())
+                .any(|covers| covers.is_empty() || unindexed > 0 && !covers.is_subset(&live));
             IndexFacts {
                 name: index.name().to_string(),
                 withdrawn: withdrawn && rows > 0 && is_withdrawn_by_rewrites(&kind),
-                unindexed_rows: Some(rows.saturating_sub(index.rows_indexed())),
+                unindexed_rows: Some(unindexed),
                 segments: Some(own().count() as u64),
                 ..IndexFacts { kind, ..IndexFacts::default() }
             }

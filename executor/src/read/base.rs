@@ -51,10 +51,12 @@ pub(super) fn fragments(dataset: &Dataset, raw: &[IndexMetadata], readable: &[In
     // Of a segment from before Lance recorded what one covers, or of a type this build can't read, nobody
     // knows what a rewrite would do to it.
     let blind = readable.iter().any(|s| !is_system_index(s) && s.fragment_bitmap.is_none());
-    let unread: Vec<&RoaringBitmap> =
-        raw.iter().filter(|s| !readable.iter().any(|r| r.uuid == s.uuid)).flat_map(|s| bitmaps([s])).collect();
+    // A clone's segments of its source: Lance looks for what a rewrite makes of them where the source lies.
+    let foreign = |s: &IndexMetadata| s.base_id.is_some();
+    let unread = |s: &IndexMetadata| !readable.iter().any(|r| r.uuid == s.uuid);
+    let kept: Vec<_> = raw.iter().filter(|s| foreign(s) || unread(s)).flat_map(|s| bitmaps([s])).collect();
     for facts in &mut facts {
-        facts.excluded |= blind || unread.iter().any(|covered| contains(covered, facts.id));
+        facts.excluded |= blind || kept.iter().any(|covered| contains(covered, facts.id));
     }
     facts
 }

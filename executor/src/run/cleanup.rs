@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use chrono::{DateTime, Utc};
 use lance::dataset::cleanup::{CleanupFileKind, CleanupPolicy, CleanupPolicyBuilder, RemovalStats};
 use lance_table::io::commit::ManifestNamingScheme;
+use object_store::path::Path;
 use planner::facts::TableFacts;
 use planner::job::JobSpec;
 
@@ -132,11 +133,23 @@ async fn tags(table: &Table) -> Result<(Vec<String>, Vec<String>)> {
         let base = table.dataset.branch_location().find_branch(tag.branch.as_deref()).doing(reading)?.path;
         let mut held = false;
         for naming in [ManifestNamingScheme::V2, ManifestNamingScheme::V1] {
-            held |= table.store().exists(&naming.manifest_path(&base, tag.version)).await.doing(reading)?;
+            let manifest = naming.manifest_path(&base, tag.version);
+            if table.store().exists(&manifest).await.doing(reading)? {
+                held = true;
+            } else if is_listed(table, &manifest).await.doing(reading)? {
+                // Lance would take it for a version that somebody else removed, and remove what it needs.
+                return Err(Error::Retry(format!("{}: `{manifest}` is listed, and can't be read", reading())));
+            }
         }
         if held { &mut holding } else { &mut dangling }.push(name.to_string());
     }
     Ok((holding, dangling))
+}
+
+async fn is_listed(table: &Table, file: &Path) -> Result<bool> {
+    let Some((folder, name)) = file.as_ref().rsplit_once('/') else { return Ok(false) };
+    let names = table.store().read_dir(Path::from(folder)).await.doing(|| format!("listing `{file}`"))?;
+    Ok(names.iter().any(|listed| listed == name))
 }
 
 /// Lance's policy for a job's.

@@ -22,6 +22,8 @@ use crate::run::Progress;
 use crate::run::files::{data_bytes, discard, discard_indexes};
 use crate::table::Table;
 
+/// Bytes read ahead.
+const IO_BUFFER_BYTES: u64 = 64 << 20;
 /// Bytes of footers and encodings, which are no surprise.
 const SMALL_BYTES: u64 = 1 << 20;
 
@@ -124,6 +126,7 @@ fn options(batch_rows: usize, target_rows: u64, deferred: bool) -> Result<Compac
         target_rows_per_fragment: target,
         defer_index_remap: deferred,
         batch_size: Some(batch_rows),
+        io_buffer_size: Some(IO_BUFFER_BYTES),
         ..CompactionOptions::default()
     };
     let job = HashMap::from([("caretaker.job".to_string(), "compact".to_string())]);
