@@ -16,7 +16,8 @@ from tables import SHAPES, Build
 
 FOLD = {"WAL_COMPACT_TRIGGER_COUNT": "1"}
 TIDY = FOLD | {"COMPACTION_SMALL_FRAGMENTS_MIN": "2"}
-REMAP = TIDY | {"REMAP_REWRITES_MIN": "1"}
+DEFER = TIDY | {"COMPACTION_DEFER_REMAP": "1"}
+REMAP = DEFER | {"REMAP_REWRITES_MIN": "1"}
 CLEAN = TIDY | {
     "CLEANUP_MIN_VERSION_AGE_SECS": "1",
     "CLEANUP_INITIAL_VERSION": "1",
@@ -65,21 +66,22 @@ def until(done, what):
         assert time.monotonic() < end, what
 
 
+@pytest.mark.parametrize("settings", [TIDY, DEFER], ids=["inline", "deferred"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_compacted_table_reads_the_same_every_way_and_is_left_alone(caretaker, root, shape):
+def test_a_compacted_table_reads_the_same_every_way_and_is_left_alone(caretaker, root, shape, settings):
     build = Build.of(shape, root)
-    caretaker("run", root, **TIDY)
+    caretaker("run", root, **settings)
     check.table(root, build.name, build.expected)
     before = state.files(root)
-    caretaker("run", root, **TIDY)
+    caretaker("run", root, **settings)
     assert state.files(root) == before
-    assert verdicts(caretaker, build.path, **TIDY)["compaction"]["outcome"] == "not_due"
+    assert verdicts(caretaker, build.path, **settings)["compaction"]["outcome"] == "not_due"
 
 
 @pytest.mark.parametrize("shape", ["indexed", "quantized", "indexes_not_maintained"])
 def test_rmp_05_a_deferred_remap_is_made_up_for_by_every_index_and_the_list_is_trimmed(caretaker, root, shape):
     build = Build.of(shape, root)
-    caretaker("run", root, **TIDY)
+    caretaker("run", root, **DEFER)
     assert rewrites(caretaker, build.path) > 0
     check.table(root, build.name, build.expected)
     assert "remap" in jobs(caretaker("run", root, "--json", **REMAP))
