@@ -278,7 +278,7 @@ fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
             vec![fragments.fold((0, 0), |(count, last), fragment| (count + 1, fragment.id.max(last)))]
         }
         "cleanup" => vec![(facts.version, 0)],
-        "remap" => vec![(facts.remap.as_ref().map_or(0, |remap| remap.rewrites), 0)],
+        "remap" => facts.remap.iter().map(|remap| (remap.rewrites, remap.oldest_at_ms.unwrap_or(0))).collect(),
         _ if kind.starts_with("reindex_") => {
             facts.indexes.iter().map(|i| (i.unindexed_rows.unwrap_or(0), u64::from(i.withdrawn))).collect()
         }
