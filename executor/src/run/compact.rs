@@ -166,8 +166,8 @@ fn surprise(predicted: &Predicted, added: &[Fragment]) -> Option<String> {
 }
 
 /// Whether a rewrite brings the table closer to its fixed point (SPEC section 7).
-fn is_progress<'a>(before: impl Iterator<Item = &'a Fragment> + Clone, added: &[Fragment]) -> bool {
-    added.len() < before.clone().count() || before.clone().any(|f| f.deletion_file.is_some())
+fn is_progress<'a>(mut before: impl Iterator<Item = &'a Fragment> + Clone, added: &[Fragment]) -> bool {
+    added.len() < before.clone().count() || before.any(|f| f.deletion_file.is_some())
 }
 
 /// Lance's own remapping of indexes, and what it wrote.

@@ -95,7 +95,7 @@ fn column(path: &str) -> Result<Expr> {
     let path = parse_field_path(path)?;
     let mut names = path.into_iter();
     let first = names.next().ok_or_else(|| Error::Invalid("an index on no column".into()))?;
-    Ok(names.fold(Expr::Column(Column::from_name(first)), |of, name| get_field(of, name)))
+    Ok(names.fold(Expr::Column(Column::from_name(first)), get_field))
 }
 
 fn scalar(values: &ArrayRef, row: usize) -> Result<ScalarValue> {

@@ -81,11 +81,12 @@ mod tests {
 
     #[test]
     fn the_widest_stretch_counts_and_not_the_mean() {
+        let one = |pages: &[Page], rows| widest(&[pages.to_vec()], rows);
         let narrow = vec![(1_000, 8_000), (1_000, 8_000)];
         let skewed = vec![(600_000, 600_000), (1, 100 << 20), (1, 100 << 20), (1, 100 << 20)];
-        assert_eq!(widest(&[narrow.clone()], 500), 4_000);
-        assert_eq!(widest(&[narrow.clone()], 1_500), 12_000);
-        assert_eq!(widest(&[skewed.clone()], 2), 200 << 20);
+        assert_eq!(one(&narrow, 500), 4_000);
+        assert_eq!(one(&narrow, 1_500), 12_000);
+        assert_eq!(one(&skewed, 2), 200 << 20);
         assert_eq!(widest(&[narrow, skewed], 1), 8 + (100 << 20));
         assert_eq!(widest(&[Vec::new()], 8), 0);
     }
