@@ -54,7 +54,7 @@ pub struct LastSuccess {
 }
 
 /// What a row is about, its name, and its numbers.
-type Remembered = (String, Option<String>, [Option<u64>; 4]);
+pub(crate) type Remembered = (String, Option<String>, [Option<u64>; 4]);
 
 impl Default for History {
     fn default() -> Self {
@@ -88,7 +88,21 @@ impl History {
     /// # Errors
     /// `Retry` or `Invalid` when the file can't be read or written.
     pub async fn complete(&self, uri: &str, facts: &mut TableFacts, now_ms: u64) -> Result<()> {
-        let rows = self.remembered(uri).await.map_err(|e| trouble(&self.place, e))?;
+        let remembered = self.remembered(uri).await?;
+        self.add(remembered, uri, facts, now_ms).await
+    }
+
+    /// Adds what is known from before, read by [`Self::remembered`].
+    ///
+    /// # Errors
+    /// As [`Self::complete`].
+    pub(crate) async fn add(
+        &self,
+        rows: Vec<Remembered>,
+        uri: &str,
+        facts: &mut TableFacts,
+        now_ms: u64,
+    ) -> Result<()> {
         let mut since = BTreeMap::new();
         let mut cleanup = CleanupFacts::default();
         for (what, name, [a, b, c, d]) in rows {
@@ -115,7 +129,10 @@ impl History {
     }
 
     /// All that is remembered of a table, in one question: an evaluation asks it of every table.
-    async fn remembered(&self, uri: &str) -> sqlx::Result<Vec<Remembered>> {
+    ///
+    /// # Errors
+    /// As [`Self::complete`].
+    pub(crate) async fn remembered(&self, uri: &str) -> Result<Vec<Remembered>> {
         type Row = (String, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT 'unindexed', index_name, since_ms, NULL, NULL, NULL FROM unindexed WHERE uri = ?1
@@ -126,7 +143,8 @@ impl History {
         )
         .bind(uri)
         .fetch_all(&self.pool)
-        .await?;
+        .await
+        .map_err(|e| trouble(&self.place, e))?;
         Ok(rows.into_iter().map(|(what, name, a, b, c, d)| (what, name, [a, b, c, d].map(|n| n.map(uint)))).collect())
     }
 

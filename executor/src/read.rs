@@ -9,6 +9,8 @@ pub mod space;
 
 use std::collections::BTreeMap;
 
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, stream};
 use lance::index::DatasetIndexExt;
 use lance_index::mem_wal::MEM_WAL_INDEX_NAME;
 use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest, ShardStatus as LanceStatus};
@@ -19,9 +21,13 @@ use roaring::RoaringBitmap;
 use uuid::Uuid;
 
 pub(crate) use self::base::{listed_rewrites, overrides};
+use self::sizes::Size;
 pub use self::sizes::Sizes;
 use crate::error::{Doing, Result};
 use crate::table::{Table, shard_id};
+
+/// Manifests and folders of one table that are read at once.
+const READS_AT_ONCE: usize = 8;
 
 /// How much to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +43,23 @@ pub enum Depth {
 /// # Errors
 /// A shard whose manifest can't be read fails the table: half the facts would be a wrong plan.
 pub async fn table_facts(table: &Table, depth: Depth, sizes: &Sizes) -> Result<TableFacts> {
+    let (segments, ids) = tokio::try_join!(base::segments(table), shard_ids(table))?;
     let mem_wal = table.mem_wal().await?;
-    let segments = base::segments(table).await?;
     let readable = table.dataset.load_indices().await;
     let readable = readable.doing(|| format!("reading the indexes of `{}`", table.name))?;
     let rows = table.dataset.count_rows(None).await.doing(|| "counting rows".into())? as u64;
     let indexes = indexes(table, &segments, rows).await?;
     let recorded_at_ms = recorded_at_ms(&segments);
     let mut shards = Vec::new();
-    let ids = shard_ids(table).await?;
     let retained = match depth {
         Depth::Garbage if !ids.is_empty() => Some(retained::oldest(table).await?),
         _ => None,
     };
-    for shard in ids {
-        let Some(manifest) = table.shard_manifest(shard).await? else {
+    let manifests: Vec<BoxFuture<'_, Result<_>>> =
+        ids.into_iter().map(|id| table.shard_manifest(id).map_ok(move |manifest| (id, manifest)).boxed()).collect();
+    let mut manifests = stream::iter(manifests).buffered(READS_AT_ONCE);
+    while let Some((shard, manifest)) = manifests.try_next().await? {
+        let Some(manifest) = manifest else {
             warn_of_lost_manifest(table, &shard).await?;
             continue;
         };
@@ -128,17 +136,22 @@ async fn shard_facts(
     sizes: &Sizes,
 ) -> Result<ShardFacts> {
     let shard = manifest.shard_id;
-    let mut sstables = Vec::new();
-    for sstable in &manifest.sstables {
-        let size = sizes.of(table, &shard, &sstable.path).await?;
-        sstables.push(SsTableFacts {
-            generation: sstable.generation,
-            path: sstable.path.clone(),
-            bytes: size.map(|s| s.bytes),
-            rows: sstable.physical_rows,
-            flushed_at_ms: size.map(|s| s.flushed_at_ms),
-        });
-    }
+    // Collected before they run: a closure that lends its argument makes no future that threads can share.
+    let measured: Vec<BoxFuture<'_, Result<SsTableFacts>>> = manifest
+        .sstables
+        .iter()
+        .map(|sstable| {
+            let facts = |size: Option<Size>| SsTableFacts {
+                generation: sstable.generation,
+                path: sstable.path.clone(),
+                bytes: size.map(|s| s.bytes),
+                rows: sstable.physical_rows,
+                flushed_at_ms: size.map(|s| s.flushed_at_ms),
+            };
+            sizes.of(table, &shard, &sstable.path).map_ok(facts).boxed()
+        })
+        .collect();
+    let sstables = stream::iter(measured).buffered(READS_AT_ONCE).try_collect().await?;
     let compacted = mem_wal.and_then(|m| m.compacted_sstables.iter().find(|c| c.shard_id == shard));
     let caught_up: BTreeMap<String, u64> = mem_wal
         .iter()

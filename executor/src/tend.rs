@@ -93,14 +93,23 @@ impl Tender {
         Self { places: Semaphore::new(tables), ..self }
     }
 
+    /// What tables are opened through.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
     /// Opens the table fresh, reads its facts and plans (R3.3).
     ///
     /// # Errors
     /// Whatever keeps the table from being read.
     pub async fn evaluate(&self, table: &TableRef, depth: Depth, trigger: Trigger) -> Result<Evaluation> {
         crate::fault::at(&table.uri, "evaluate.before").await;
-        let table = Table::open(&table.name, &table.uri, &self.session).await?;
-        let mut facts = table_facts(&table, depth, &self.sizes).await?;
+        let read = async {
+            let table = Table::open(&table.name, &table.uri, &self.session).await?;
+            let facts = table_facts(&table, depth, &self.sizes).await?;
+            Ok((table, facts))
+        };
+        let ((table, mut facts), remembered) = tokio::try_join!(read, self.history.remembered(&table.uri))?;
         self.clones.note(&table);
         facts.clones = self.clones.of(&table.uri);
         for shard in &mut facts.shards {
@@ -111,7 +120,7 @@ impl Tender {
             Error::Invalid(format!("`{}` is not as a table can be: {}", facts.table, why.join("; ")))
         })?;
         let now = now_ms();
-        self.history.complete(&table.uri, &mut facts, now).await?;
+        self.history.add(remembered, &table.uri, &mut facts, now).await?;
         let mut plan = plan_table(&facts, &self.policy, now, trigger);
         if let Some(only) = &self.only_shard {
             plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));

@@ -1,4 +1,4 @@
-"""Whether every index of a table answers as a full scan does, and whether its folder holds only what is needed."""
+"""Whether every index of a table answers as a full scan does, and its folder holds nothing else."""
 
 import client  # first: it quiets the libraries
 
@@ -17,7 +17,7 @@ FOLDERS = ("data", "_deletions", "_indices")
 
 
 def indexes(path, probes=None, version=None):
-    """Asks each index for what is in its column, and for `probes` (column to values that once were).
+    """Asks each index for what is in its column, and for `probes`: column to values that were.
 
     Vectors are searched in all partitions, so that an index without quantization is exact.
     """
@@ -40,20 +40,25 @@ def _scalar(dataset, column, values):
     data_type = dataset.schema.field(column).type
     known = [literal(data_type, value) for value in sorted(values - {None}, key=str)]
     conditions = [f"`{column}` = {value}" for value in known[:: 1 + len(known) // SINGLES_MAX]]
-    conditions += [f"`{column}` IN ({', '.join(part)})" for part in (known[::2], known[1::2]) if part]
+    conditions += [
+        f"`{column}` IN ({', '.join(part)})" for part in (known[::2], known[1::2]) if part
+    ]
     for condition in conditions:
         scan = {"filter": condition, "columns": [], "with_row_id": True}
         by_index, by_scan = (
-            sorted(dataset.to_table(**scan, use_scalar_index=used)["_rowid"].to_pylist()) for used in (True, False)
+            sorted(dataset.to_table(**scan, use_scalar_index=used)["_rowid"].to_pylist())
+            for used in (True, False)
         )
-        assert by_index == by_scan, f"{condition}: the index finds {len(by_index)} rows, a scan {len(by_scan)}"
+        rows = f"the index finds {len(by_index)} rows, a scan {len(by_scan)}"
+        assert by_index == by_scan, f"{condition}: {rows}"
 
 
 def _text(dataset, column, values):
     for word in thinned({word for text in values for word in (text or "").split()}):
-        found = dataset.to_table(full_text_query=word, columns=[column, "_score"]).column(0).to_pylist()
-        want = [text for text in values if word in (text or "").split()]
-        assert sorted(found) == sorted(want), f"`{word}` in `{column}`: {len(found)} rows of {len(want)}"
+        rows = dataset.to_table(full_text_query=word, columns=[column, "_score"])
+        found, want = rows[column].to_pylist(), [t for t in values if word in (t or "").split()]
+        said = f"`{word}` in `{column}`: {len(found)} rows of {len(want)}"
+        assert sorted(found) == sorted(want), said
 
 
 def _vectors(dataset, column, values, exact):
@@ -61,10 +66,12 @@ def _vectors(dataset, column, values, exact):
     for point in vectors[:: 1 + len(vectors) // POINTS_MAX]:
         nearest = {"column": column, "q": point, "k": 3, "nprobes": 256, "refine_factor": 20}
         found, true = (
-            dataset.to_table(columns=[column, "_distance"], nearest=nearest | {"use_index": used})["_distance"].to_pylist()
+            dataset.to_table(columns=[column, "_distance"], nearest=nearest | {"use_index": used})
             for used in (True, False)
         )
-        assert np.allclose(found, true) if exact else found[0] == true[0] == 0, f"`{column}` at {point}: {found}, {true}"
+        found, true = (rows["_distance"].to_pylist() for rows in (found, true))
+        right = np.allclose(found, true) if exact else found[0] == true[0] == 0
+        assert right, f"`{column}` at {point}: {found}, {true}"
 
 
 def unreferenced(path):

@@ -1,4 +1,4 @@
-"""What a compaction must carry over, as reports from the field say: values, columns, and no row more or less."""
+"""What a compaction must carry over, by reports from the field: values, columns, each row once."""
 
 import decimal
 import subprocess
@@ -50,20 +50,33 @@ def blobs_read(path):
 
 
 @pytest.mark.parametrize("gone", [None, 1, 3])
-@pytest.mark.parametrize(("kind", "version"), [("old", "2.0"), ("old", "2.1"), ("old", "2.2"), ("new", "2.2")])
+@pytest.mark.parametrize(
+    ("kind", "version"), [("old", "2.0"), ("old", "2.1"), ("old", "2.2"), ("new", "2.2")]
+)
 def test_cmp_07_blobs_with_null_and_empty_values_survive(caretaker, root, kind, version, gone):
-    path = fragments(root, "blobs", [blobs(kind, [0, 1, 2]), blobs(kind, [3, 4, 5])], data_storage_version=version)
+    path = fragments(
+        root,
+        "blobs",
+        [blobs(kind, [0, 1, 2]), blobs(kind, [3, 4, 5])],
+        data_storage_version=version,
+    )
     lance.dataset(path).delete(f"id = {gone}" if gone is not None else "false")
     want = {i: blob for i, blob in enumerate(BLOBS) if i != gone}
     caretaker("run", root, **TIDY)
     assert count(path) == 1
     scanned, taken = blobs_read(path)
     assert scanned == want
-    assert {key: blob or None for key, blob in taken.items()} == {key: blob or None for key, blob in want.items()}
+    assert {key: blob or None for key, blob in taken.items()} == {
+        key: blob or None for key, blob in want.items()
+    }
 
 
 POINT = pa.struct([pa.field("x", pa.float64(), False), pa.field("y", pa.float64(), False)])
-NESTED = [ID, pa.field("pt", POINT), pa.field("l", pa.list_(pa.struct([pa.field("a", pa.int32())])))]
+NESTED = [
+    ID,
+    pa.field("pt", POINT),
+    pa.field("l", pa.list_(pa.struct([pa.field("a", pa.int32())]))),
+]
 
 
 def test_cmp_09_a_null_struct_an_empty_and_a_null_list_stay_different(caretaker, root):
@@ -83,20 +96,30 @@ def test_cmp_09_a_null_struct_an_empty_and_a_null_list_stay_different(caretaker,
     caretaker("run", root, **TIDY)
     assert count(build.path) == 1
     check.table(root, build.name, build.expected)
-    for changed in ({"id": 2, "pt": {"x": 5.0, "y": 6.0}, "l": []}, {"id": 1, "pt": None, "l": None}):
+    for changed in (
+        {"id": 2, "pt": {"x": 5.0, "y": 6.0}, "l": []},
+        {"id": 1, "pt": None, "l": None},
+    ):
         build.put([changed])
     caretaker("run", root, **TIDY)
     check.table(root, build.name, build.expected)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_cmp_10_columns_added_and_dropped_between_compactions_stay_readable(caretaker, root, version):
+def test_cmp_10_columns_added_and_dropped_between_compactions_stay_readable(
+    caretaker, root, version
+):
     two = lambda at: pa.table({"id": [at, at + 1], "v": [f"v{at}", None]})
     path = fragments(root, "drift", [two(0), two(2)], data_storage_version=version)
     added = [pa.field("w", pa.int32()), pa.field("d", pa.dictionary(pa.int32(), pa.string()))]
     lance.dataset(path).add_columns(added)
     dataset = lance.dataset(path)
-    last = {"id": [4], "v": ["v4"], "w": pa.array([9], pa.int32()), "d": pa.array(["x"]).dictionary_encode()}
+    last = {
+        "id": [4],
+        "v": ["v4"],
+        "w": pa.array([9], pa.int32()),
+        "d": pa.array(["x"]).dictionary_encode(),
+    }
     lance.write_dataset(pa.table(last), path, mode="append")
     before = rows_of(path)
     assert [(row["w"], row["d"]) for row in before] == [(None, None)] * 4 + [(9, "x")]
@@ -120,7 +143,10 @@ def test_cmp_11_values_follow_their_column_whatever_the_order_in_the_file(careta
     second = pa.Table.from_pylist([{"id": 20, "d": number("2.5"), "n": 2}], schema=schema)
     path = fragments(root, "order", [first, second.select(order)])
     before = rows_of(path)
-    assert [(row["id"], row["d"], row["n"]) for row in before] == [(10, number("1.5"), 1), (20, number("2.5"), 2)]
+    assert [(row["id"], row["d"], row["n"]) for row in before] == [
+        (10, number("1.5"), 1),
+        (20, number("2.5"), 2),
+    ]
     caretaker("run", root, **TIDY)
     assert count(path) == 1
     assert rows_of(path) == before
@@ -137,12 +163,16 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 def peak_of_run(root, **settings):
     """Most memory a `run` used."""
     args = [sys.executable, "-c", MEASURE, *command("run", root)]
-    done = subprocess.run(args, env=environment(**settings), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        args, env=environment(**settings), capture_output=True, text=True, check=True
+    )
     return int(done.stdout)
 
 
 def wide(first, last):
-    return pa.table({"id": range(first, last), "s": [f"{i:02}" * (4 * MIB) for i in range(first, last)]})
+    return pa.table(
+        {"id": range(first, last), "s": [f"{i:02}" * (4 * MIB) for i in range(first, last)]}
+    )
 
 
 def even(path, rows):
@@ -154,7 +184,10 @@ def even(path, rows):
 def skewed(path, rows):
     """So many wide rows beside a great number of narrow ones, in one fragment with deleted rows."""
     narrow = pa.table({"id": range(1000, 101_000), "s": ["x"] * 100_000})
-    batches = [*narrow.to_batches(), *(batch for i in range(rows) for batch in wide(i, i + 1).to_batches())]
+    batches = [
+        *narrow.to_batches(),
+        *(batch for i in range(rows) for batch in wide(i, i + 1).to_batches()),
+    ]
     lance.write_dataset(pa.RecordBatchReader.from_batches(narrow.schema, batches), path)
     lance.dataset(path).delete("id >= 1000 AND id < 61000")
 
@@ -173,13 +206,16 @@ def test_cmp_12_text_larger_than_any_batch_is_rewritten_in_pieces(root, shape):
         for batch in lance.dataset(path).to_batches(filter="id < 1000", batch_size=1):
             for row in batch.to_pylist():
                 assert row["s"] == f"{row['id']:02}" * (4 * MIB)
-    # What the larger table has more, and a rewrite that holds it all holds it more than once. Of a single
-    # fragment Lance holds every wide row once.
-    assert shape is skewed or peaks[1] < peaks[0] + 22 * 8 * MIB, f"the whole table was in memory: {peaks}"
+    # What the larger table has more, and a rewrite that holds it all holds it more than once. Of a
+    # single fragment Lance holds every wide row once.
+    assert (
+        shape is skewed or peaks[1] < peaks[0] + 22 * 8 * MIB
+    ), f"the whole table was in memory: {peaks}"
 
 
 @pytest.mark.parametrize(
-    ("parts", "rows", "target"), [(10, 200, 500), (10, 200, 300), (13, 70, 100), (7, 99, 100), (9, 71, 100)]
+    ("parts", "rows", "target"),
+    [(10, 200, 500), (10, 200, 300), (13, 70, 100), (7, 99, 100), (9, 71, 100)],
 )
 def test_cmp_14_remainders_come_to_rest(caretaker, root, parts, rows, target):
     table = lambda at: pa.table({"id": range(at * rows, (at + 1) * rows)})
@@ -196,7 +232,9 @@ def test_cmp_14_remainders_come_to_rest(caretaker, root, parts, rows, target):
 
 
 def test_cmp_17_a_rewrite_has_as_many_rows_as_were_alive(caretaker, root):
-    path = fragments(root, "counted", [pa.table({"id": range(at * 100, at * 100 + 100)}) for at in range(5)])
+    path = fragments(
+        root, "counted", [pa.table({"id": range(at * 100, at * 100 + 100)}) for at in range(5)]
+    )
     gone = list(range(3, 500, 13))[:37]
     lance.dataset(path).delete(f"id IN ({', '.join(map(str, gone))})")
     caretaker("run", root, **TIDY)

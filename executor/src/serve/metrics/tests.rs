@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use planner::facts::{IndexFacts, ShardFacts, SsTableFacts};
+use planner::facts::{IndexFacts, RemapFacts, ShardFacts, SsTableFacts};
 
 use super::*;
 use crate::run::fold::FoldReport;
@@ -151,7 +151,8 @@ fn r5_1_coverage_is_exported_under_its_names() {
 fn everything() -> BTreeMap<Series, f64> {
     let metrics = metrics();
     metrics.owned(&names(&["a"]));
-    let measured = TableFacts { rows: Some(1), fragments: Some(Vec::new()), ..facts("a") };
+    let remap = Some(RemapFacts { rewrites: 2, oldest_at_ms: Some(0), indexes: Vec::new() });
+    let measured = TableFacts { rows: Some(1), fragments: Some(Vec::new()), remap, ..facts("a") };
     metrics.table("a", &measured, 1_000);
     metrics.evaluated("done", Some(Duration::from_millis(30)));
     metrics.listed(0, 1_000);

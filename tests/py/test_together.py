@@ -1,0 +1,183 @@
+"""Every kind of job beside a writer and beside every other kind: one process is held in the middle
+of its job while somebody else does all of his. Whoever commits first, no row is lost or doubled,
+every index answers as a scan does, and the run after finds nothing left to do."""
+
+import copy
+import shutil
+
+import lance
+import pytest
+
+import agree
+import check
+import client
+import ripe
+import state
+from stage import Held, jobs
+from tables import Build
+
+# Where a process is held, and the kind of job it does then.
+MIDDLE = {
+    "fold.scanned": "fold",
+    "fold.before_commit": "fold",
+    "catchup.after": "fold",
+    "index.after": "index",
+    "compact.rewritten": "compact",
+    "cleanup.before": "cleanup",
+    "remap.after": "remap",
+    "retire.before": "retire",
+    "collect.file": "collect",
+}
+# The job is done there, or what comes by does not matter to it: all other kinds at once will do.
+END = {
+    "fold.written": "fold",
+    "fold.committed": "fold",
+    "compact.committed": "compact",
+    "cleanup.after": "cleanup",
+    "retire.after": "retire",
+}
+
+
+@pytest.fixture(scope="module")
+def templates(caretaker, tmp_path_factory):
+    """Ripe tables by the way their rows are addressed; tests work on copies."""
+    ways = {"addresses": {}, "stable ids": ripe.STABLE}
+    return {
+        way: ripe.ripe(caretaker, tmp_path_factory.mktemp("ripe"), **storage)
+        for way, storage in ways.items()
+    }
+
+
+@pytest.fixture
+def build(templates, root, request):
+    template = templates[getattr(request, "param", "addresses")]
+    shutil.copytree(template.root, root)
+    copied = Build(root, template.name)
+    copied.expected, copied.written = copy.deepcopy(template.expected), {}
+    copied.table = client.connect(root).open_table(copied.name)
+    return copied
+
+
+def ended(said, kind):
+    """How the jobs of this kind ended."""
+    return [job["end"] for job in said if job["job"].startswith(ripe.JOBS[kind])]
+
+
+def settled(caretaker, build, *kinds):
+    """What must be true at last, before and after one more run of all that was at work here."""
+    check.lsm_path(build.table, build.expected)
+    agree.indexes(build.path)
+    settings = ripe.only("fold", "retire", *kinds)
+    caretaker("run", build.root, **settings)
+    check.full_scan(lance.dataset(build.path), build.expected)
+    check.lsm_path(build.table, build.expected)
+    agree.indexes(build.path)
+    assert all(shard.sstables == [] for shard in state.read(build.path).shards.values())
+    left = jobs(caretaker("run", build.root, "--json", **settings).stdout)
+    # Without a history a cleanup is due each time.
+    assert [job["job"] for job in left if job["job"] != "cleanup"] == [], "it was not left in order"
+
+
+PLACES = [place for place in MIDDLE if place != "fold.scanned"]
+PAIRS = [(place, other) for place in PLACES for other in ripe.DUE if other != "compact inline"]
+PAIRS += [
+    (place, "compact inline")
+    for place in PLACES
+    if MIDDLE[place] in ("fold", "index", "compact", "remap")
+]
+
+
+@pytest.mark.parametrize(("place", "other"), PAIRS)
+def test_a_job_and_another_process_that_does_a_whole_job_meanwhile(caretaker, build, place, other):
+    kind = MIDDLE[place]
+    with Held(build.root, place, **ripe.only(kind)) as held:
+        theirs = jobs(caretaker("run", build.root, "--json", **ripe.only(other)).stdout)
+        check.lsm_path(client.connect(build.root).open_table(build.name), build.expected)
+        own = held.release()
+    # A fold holds its latch: another fold or retirement waits for the next run. And none is left
+    # behind it.
+    nothing = (place.startswith("fold") and other in ("fold", "retire")) or (place, other) == (
+        "catchup.after",
+        "fold",
+    )
+    assert bool(ended(theirs, other)) != nothing
+    assert ended(own, kind)
+    settled(caretaker, build, kind, other)
+
+
+@pytest.mark.parametrize("place", END)
+def test_a_job_that_is_through_and_all_other_kinds_meanwhile(caretaker, build, place):
+    kind, others = END[place], [
+        other for other in ripe.DUE if other not in ("compact inline", END[place])
+    ]
+    with Held(build.root, place, **ripe.only(kind)) as held:
+        caretaker("run", build.root, **ripe.only(*others))
+        check.lsm_path(client.connect(build.root).open_table(build.name), build.expected)
+        held.release()
+    settled(caretaker, build, kind, *others)
+
+
+@pytest.mark.parametrize("build", ["stable ids"], indirect=True)
+@pytest.mark.parametrize("other", ["fold", "index", "compact"])
+@pytest.mark.parametrize(
+    "place", ["fold.before_commit", "catchup.after", "index.after", "compact.rewritten"]
+)
+def test_with_stable_row_ids_two_jobs_at_once_lose_nothing_either(caretaker, build, place, other):
+    with Held(build.root, place, **ripe.only(MIDDLE[place])) as held:
+        caretaker("run", build.root, **ripe.only(other))
+        held.release()
+    settled(caretaker, build, MIDDLE[place], other)
+
+
+def add(build):
+    rows = [ripe.row(i, 7) for i in (200, 201)]
+    build.table.add(build._arrow(rows))
+    build._remember(rows)
+
+
+def delete(build):
+    """From fragments that are rewritten and from one that is not; no key that an SSTable has."""
+    lance.dataset(build.path).delete("id IN (3, 47, 53)")
+    for key in (3, 47, 53):
+        del build.expected.rows[key,]
+        build.expected.gone.append((key,))
+
+
+def update(build):
+    lance.dataset(build.path).update({"state": "'touched'"}, where="id IN (4, 48, 54)")
+    for key in (4, 48, 54):
+        build.expected.rows[key,]["state"] = "touched"
+
+
+def merge(build):
+    """Through the LSM path, with keys that a fold works on as well."""
+    build.put([ripe.row(i, 8) for i in (1, 5, 49, 55, 90, 300)])
+    build.delete([ripe.row(i, 0) for i in (16, 51)])
+
+
+WRITES = [add, delete, update, merge]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("place", ["fold.before_commit", "compact.rewritten"])
+def test_a_job_and_one_write_meanwhile(caretaker, build, place, write):
+    with Held(build.root, place, **ripe.only(MIDDLE[place])) as held:
+        write(build)
+        check.lsm_path(build.table, build.expected)
+        held.release()
+    settled(caretaker, build, MIDDLE[place])
+
+
+WAYS = [(place, "addresses") for place in MIDDLE] + [
+    (place, "stable ids") for place in MIDDLE if "remap" not in place
+]
+
+
+@pytest.mark.parametrize(("place", "build"), WAYS, indirect=["build"])
+def test_a_job_and_writes_of_every_kind_meanwhile(caretaker, build, place):
+    with Held(build.root, place, **ripe.only(MIDDLE[place])) as held:
+        for write in WRITES:
+            write(build)
+        check.lsm_path(build.table, build.expected)
+        held.release()
+    settled(caretaker, build, MIDDLE[place])
