@@ -76,7 +76,7 @@ def test_cmp_02_a_fold_during_a_compaction_is_not_undone(caretaker, root, settin
 
 @pytest.mark.parametrize("storage", [{}, STABLE], ids=["addresses", "stable ids"])
 @pytest.mark.parametrize("settings", [DEFERRED, INLINE], ids=["deferred", "inline"])
-@pytest.mark.parametrize("place", ["fold.scanned", "fold.written", "fold.before_commit"])
+@pytest.mark.parametrize("place", ["fold.scanned", "fold.before_commit"])
 def test_cmp_02_a_compaction_during_a_fold_is_not_undone(caretaker, root, place, settings, storage):
     build = small(root, **storage)
     with Held(root, place, **FOLD_ONLY) as held:

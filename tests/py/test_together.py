@@ -16,26 +16,28 @@ import state
 from stage import Held, jobs
 from tables import Build
 
-# Where a process is held, and the kind of job it does then.
-MIDDLE = {
-    "fold.scanned": "fold",
+# Where a process is held, and the kind of job it does. What comes next there is a commit of the base,
+# which another may have made impossible, each in its way.
+BEFORE_COMMIT = {
     "fold.before_commit": "fold",
     "catchup.after": "fold",
     "index.after": "index",
     "compact.rewritten": "compact",
-    "cleanup.before": "cleanup",
     "remap.after": "remap",
-    "retire.before": "retire",
-    "collect.file": "collect",
 }
-# The job is done there, or what comes by does not matter to it: all other kinds at once will do.
-END = {
+# It is made there, or none is made at all: the other kinds may come together.
+ELSEWHERE = {
+    "fold.scanned": "fold",
     "fold.written": "fold",
     "fold.committed": "fold",
     "compact.committed": "compact",
+    "cleanup.before": "cleanup",
     "cleanup.after": "cleanup",
+    "retire.before": "retire",
     "retire.after": "retire",
+    "collect.file": "collect",
 }
+KINDS = BEFORE_COMMIT | ELSEWHERE
 
 
 @pytest.fixture(scope="module")
@@ -78,38 +80,32 @@ def settled(caretaker, build, *kinds):
     assert [job["job"] for job in left if job["job"] != "cleanup"] == [], "it was not left in order"
 
 
-PLACES = [place for place in MIDDLE if place != "fold.scanned"]
-PAIRS = [(place, other) for place in PLACES for other in ripe.DUE if other != "compact inline"]
-PAIRS += [
-    (place, "compact inline")
-    for place in PLACES
-    if MIDDLE[place] in ("fold", "index", "compact", "remap")
+PAIRS = [(place, other) for place in BEFORE_COMMIT for other in ripe.DUE]
+PAIRS += [("cleanup.before", "cleanup"), ("retire.before", "retire"), ("collect.file", "collect")]
+# A fold holds its latch: another fold or retirement waits for the next run. And none is left behind it.
+NOTHING = [
+    ("fold.before_commit", "fold"),
+    ("fold.before_commit", "retire"),
+    ("catchup.after", "fold"),
 ]
 
 
 @pytest.mark.parametrize(("place", "other"), PAIRS)
 def test_a_job_and_another_process_that_does_a_whole_job_meanwhile(caretaker, build, place, other):
-    kind = MIDDLE[place]
+    kind = KINDS[place]
     with Held(build.root, place, **ripe.only(kind)) as held:
         theirs = jobs(caretaker("run", build.root, "--json", **ripe.only(other)).stdout)
         check.lsm_path(client.connect(build.root).open_table(build.name), build.expected)
         own = held.release()
-    # A fold holds its latch: another fold or retirement waits for the next run. And none is left
-    # behind it.
-    nothing = (place.startswith("fold") and other in ("fold", "retire")) or (place, other) == (
-        "catchup.after",
-        "fold",
-    )
-    assert bool(ended(theirs, other)) != nothing
+    assert bool(ended(theirs, other)) == ((place, other) not in NOTHING)
     assert ended(own, kind)
     settled(caretaker, build, kind, other)
 
 
-@pytest.mark.parametrize("place", END)
-def test_a_job_that_is_through_and_all_other_kinds_meanwhile(caretaker, build, place):
-    kind, others = END[place], [
-        other for other in ripe.DUE if other not in ("compact inline", END[place])
-    ]
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_a_job_and_all_other_kinds_meanwhile(caretaker, build, place):
+    kind = KINDS[place]
+    others = [other for other in ripe.DUE if other not in ("compact inline", kind)]
     with Held(build.root, place, **ripe.only(kind)) as held:
         caretaker("run", build.root, **ripe.only(*others))
         check.lsm_path(client.connect(build.root).open_table(build.name), build.expected)
@@ -121,10 +117,10 @@ def test_a_job_that_is_through_and_all_other_kinds_meanwhile(caretaker, build, p
 @pytest.mark.parametrize("other", ["fold", "index", "compact"])
 @pytest.mark.parametrize("place", ["catchup.after", "compact.rewritten"])
 def test_with_stable_row_ids_two_jobs_at_once_lose_nothing_either(caretaker, build, place, other):
-    with Held(build.root, place, **ripe.only(MIDDLE[place])) as held:
+    with Held(build.root, place, **ripe.only(KINDS[place])) as held:
         caretaker("run", build.root, **ripe.only(other))
         held.release()
-    settled(caretaker, build, MIDDLE[place], other)
+    settled(caretaker, build, KINDS[place], other)
 
 
 def add(build):
@@ -157,24 +153,24 @@ WRITES = [add, delete, update, merge]
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("place", ["fold.before_commit", "compact.rewritten"])
-def test_a_job_and_one_write_meanwhile(caretaker, build, place, write):
-    with Held(build.root, place, **ripe.only(MIDDLE[place])) as held:
+def test_a_compaction_and_one_write_meanwhile(caretaker, build, write):
+    with Held(build.root, "compact.rewritten", **ripe.only("compact")) as held:
         write(build)
         check.lsm_path(build.table, build.expected)
         held.release()
-    settled(caretaker, build, MIDDLE[place])
+    settled(caretaker, build, "compact")
 
 
+PLACES = [*BEFORE_COMMIT, "fold.scanned", "cleanup.before", "retire.before", "collect.file"]
 STABLE = ["fold.before_commit", "index.after", "compact.rewritten"]
-WAYS = [(place, "addresses") for place in MIDDLE] + [(place, "stable ids") for place in STABLE]
+WAYS = [(place, "addresses") for place in PLACES] + [(place, "stable ids") for place in STABLE]
 
 
 @pytest.mark.parametrize(("place", "build"), WAYS, indirect=["build"])
 def test_a_job_and_writes_of_every_kind_meanwhile(caretaker, build, place):
-    with Held(build.root, place, **ripe.only(MIDDLE[place])) as held:
+    with Held(build.root, place, **ripe.only(KINDS[place])) as held:
         for write in WRITES:
             write(build)
         check.lsm_path(build.table, build.expected)
         held.release()
-    settled(caretaker, build, MIDDLE[place])
+    settled(caretaker, build, KINDS[place])

@@ -179,8 +179,6 @@ function work(job: Job): string {
     }
     case 'retire':
       return `memwal_retire ${generations(job.sstables)}`;
-    case 'remap':
-      return `the remap of ${count(hold.rewrites)} earlier rewrites`;
     case 'catch_up':
       return `memwal_catchup_${job.kind} ${job.indexes.join(' ')}`;
     case 'collect':
@@ -223,6 +221,8 @@ function holder(hold: Hold, at_ms: number): string {
       return 'the table’s pause to end';
     case 'mismatch':
       return `somebody to look at the answers that ${hold.kind} changed ${duration(at_ms - hold.at_ms)} ago`;
+    case 'remap':
+      return `the remap of ${count(hold.rewrites)} earlier rewrites`;
     case 'clone':
       return `the shallow clone ${hold.table} to go, which reads its files`;
     case 'no_primary_key':
