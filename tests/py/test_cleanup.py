@@ -45,12 +45,11 @@ def appended(path, first, last):
     lance.write_dataset(numbers(first, last), path, mode="append")
 
 
-@pytest.mark.parametrize("kind", ["BTREE", "ZONEMAP"])
-def test_cln_03_old_index_files_go_with_their_versions(caretaker, root, kind):
+def test_cln_03_old_index_files_go_with_their_versions(caretaker, root):
     """Rounds of append, index and cleanup, a minute apart; versions are kept for five."""
     text = lambda n: pa.table({"id": [n], "text": [f"word{n}"]})
     path = fragments(root, "rounds", [text(0)])
-    lance.dataset(path).create_scalar_index("id", index_type=kind)
+    lance.dataset(path).create_scalar_index("id", index_type="BTREE")
     lance.dataset(path).create_scalar_index("text", index_type="INVERTED")
     index = {
         "INDEX_UNINDEXED_ROWS_MIN": "1",

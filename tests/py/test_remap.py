@@ -186,14 +186,13 @@ def test_rmp_06_rewrites_that_no_index_covers_are_not_recorded(caretaker, root):
     agree.indexes(path)
 
 
-@pytest.mark.parametrize("vectors", ["IVF_PQ", "IVF_FLAT"])
 @pytest.mark.parametrize("place", ["compact.rewritten", "compact.committed"])
 @WAYS
 def test_rmp_07_an_index_extended_from_an_old_handle_beside_a_compaction(
-    caretaker, root, settings, vectors, place
+    caretaker, root, settings, place
 ):
     path = fragments(root, "straddle", [with_vectors(0, 49)])
-    indexed(path, vectors)
+    indexed(path)
     stale = lance.write_dataset(with_vectors(50, 99), path, mode="append")
     lance.write_dataset(with_vectors(100, 149), path, mode="append")
     with Held(root, place, **settings) as held:

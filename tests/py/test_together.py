@@ -16,8 +16,8 @@ import state
 from stage import Held, jobs
 from tables import Build
 
-# Where a process is held, and the kind of job it does. What comes next there is a commit of the base,
-# which another may have made impossible, each in its way.
+# Where a process is held, and the kind of job it does. What comes next there is a commit of the
+# base, which another may have made impossible, each in its way.
 BEFORE_COMMIT = {
     "fold.before_commit": "fold",
     "catchup.after": "fold",
@@ -82,7 +82,7 @@ def settled(caretaker, build, *kinds):
 
 PAIRS = [(place, other) for place in BEFORE_COMMIT for other in ripe.DUE]
 PAIRS += [("cleanup.before", "cleanup"), ("retire.before", "retire"), ("collect.file", "collect")]
-# A fold holds its latch: another fold or retirement waits for the next run. And none is left behind it.
+# A fold holds its latch: another fold or retirement waits for the next run. And it leaves none.
 NOTHING = [
     ("fold.before_commit", "fold"),
     ("fold.before_commit", "retire"),
