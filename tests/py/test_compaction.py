@@ -207,8 +207,8 @@ def test_cmp_12_text_larger_than_any_batch_is_rewritten_in_pieces(root, shape):
         for batch in lance.dataset(path).to_batches(filter="id < 1000", batch_size=1):
             for row in batch.to_pylist():
                 assert row["s"] == f"{row['id']:02}" * (4 * MIB)
-    # What the larger table has more, and a rewrite that holds it all holds it more than once.
-    assert peaks[-1] < peaks[0] + 14 * 8 * MIB, f"the whole table was in memory: {peaks}"
+    # A rewrite that takes all in one batch holds it twice and more.
+    assert peaks[-1] < peaks[0] + 1.5 * 14 * 8 * MIB, f"the whole table was in memory: {peaks}"
 
 
 @pytest.mark.parametrize(
