@@ -20,7 +20,7 @@ use planner::facts::{IndexFacts, ShardFacts, ShardStatus, SsTableFacts, TableFac
 use roaring::RoaringBitmap;
 use uuid::Uuid;
 
-pub(crate) use self::base::{listed_rewrites, overrides};
+pub(crate) use self::base::{listed_rewrites, overrides, segments_of};
 use self::sizes::Size;
 pub use self::sizes::Sizes;
 use crate::error::{Doing, Result};

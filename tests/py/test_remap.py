@@ -9,6 +9,7 @@ import pytest
 
 import agree
 import client
+import ripe
 import state
 from conftest import command, environment
 from stage import Held
@@ -16,6 +17,7 @@ from tables import vector
 from test_base import REMAP, TIDY, jobs, rewrites, rows_of, verdicts
 from test_compaction import count, fragments
 from test_races import DEFERRED, INLINE, ends, numbers
+from test_reports import killed
 
 WAYS = pytest.mark.parametrize("settings", [DEFERRED, INLINE], ids=["deferred", "inline"])
 
@@ -171,6 +173,17 @@ def test_a_rewrite_that_remaps_at_once_keeps_the_entries_that_still_wait(
     agree.indexes(path, {"id": range(20)})
     caretaker("run", root, **REMAP)
     agree.indexes(path, {"id": range(20)})
+
+
+def test_rmp_05_a_remap_that_died_and_the_next_rewrite_are_made_up_for_at_once(caretaker, root):
+    """What still needs the older rewrite keeps Lance from trimming the younger one as well."""
+    build = ripe.ripe(caretaker, root)
+    killed(root, "remap.after", **ripe.only("remap"))
+    lance.dataset(build.path).delete("id IN (3, 41)")
+    caretaker("run", root, **ripe.only("compact"))
+    caretaker("run", root, **ripe.only("remap"))
+    assert rewrites(caretaker, build.path) == 0
+    agree.indexes(build.path)
 
 
 def test_rmp_06_rewrites_that_no_index_covers_are_not_recorded(caretaker, root):

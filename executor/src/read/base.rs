@@ -11,6 +11,7 @@ use lance_table::system_index::frag_reuse::{FRAG_REUSE_INDEX_NAME, FragReuseInde
 use lance_table::system_index::is_system_index;
 use planner::facts::{FragmentFacts, RemapFacts};
 use roaring::RoaringBitmap;
+use uuid::Uuid;
 
 use crate::error::{Doing, Result};
 use crate::table::Table;
@@ -120,6 +121,12 @@ fn needs(segment: &IndexMetadata, version: &FragReuseVersion, touched: &RoaringB
     let old = || version.old_frag_ids().into_iter().filter_map(|id| u32::try_from(id).ok());
     segment.dataset_version <= version.dataset_version
         || covers.is_some_and(|covers| old().any(|id| covers.contains(id)))
+}
+
+/// The segments of these indexes and what each covers.
+pub(crate) async fn segments_of(table: &Table, names: &[String]) -> Result<Vec<(Uuid, Option<RoaringBitmap>)>> {
+    let segments = segments(table).await?;
+    Ok(segments.into_iter().filter(|s| names.contains(&s.name)).map(|s| (s.uuid, s.fragment_bitmap)).collect())
 }
 
 /// The versions of the base whose rewrites are on the list.

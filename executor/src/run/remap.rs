@@ -27,12 +27,22 @@ pub(crate) async fn remap(table: &Table, indexes: &[String]) -> Result<()> {
         }
         crate::fault::at(&table.uri, "remap.after").await;
     }
-    let trimmed = cleanup_frag_reuse_index(&mut dataset).await;
-    trimmed.doing(|| format!("trimming the fragment reuse index of `{}`", table.name))?;
+    // What still needed an older rewrite kept Lance from trimming younger ones as well: each pass may
+    // free the next, until one frees nothing.
+    let mut left = listed.len() + 1;
+    let left = loop {
+        let trimmed = cleanup_frag_reuse_index(&mut dataset).await;
+        trimmed.doing(|| format!("trimming the fragment reuse index of `{}`", table.name))?;
+        let still = listed_rewrites(&table.refreshed().await?).await?;
+        if still.len() >= left || still.is_empty() {
+            break still;
+        }
+        left = still.len();
+        dataset.checkout_latest().await.doing(|| format!("reopening `{}`", table.name))?;
+    };
     if let Some(error) = failed {
         return Err(error);
     }
-    let left = listed_rewrites(&table.refreshed().await?).await?;
     let stuck: Vec<u64> = listed.into_iter().filter(|version| left.contains(version)).collect();
     match stuck.first() {
         None => Ok(()),
