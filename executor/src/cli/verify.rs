@@ -73,6 +73,9 @@ pub(super) async fn run(args: &VerifyArgs, work: &Work) -> Result<Exit> {
     }
     let marked = work.history.mismatch(&table.uri).await?;
     let mut mismatch = marked.map(|(job, at_ms, why)| Mismatch { job, at_ms, why });
+    if args.accept && mismatch.is_none() {
+        complain(format!("`{}` has nothing to accept: no job changed its answers", table.name));
+    }
     let accepted = args.accept && wrong.is_none() && mismatch.is_some();
     if accepted {
         work.history.accept(&table.uri).await?;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use planner::facts::TableFacts;
 use planner::job::{IndexOp, JobSpec};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -93,17 +92,17 @@ impl Tender {
                 Ok(JobEnd::Collected { files: done.files, bytes: done.bytes })
             }
             JobSpec::Index { indexes, op, .. } => {
-                let (table, _) = self.check(table, job).await?;
+                let table = self.check(table, job).await?;
                 index::index(&table, indexes, *op, "index.after").await?;
                 self.check_indexed(&table, job, indexes).await?;
                 Ok(JobEnd::Indexed)
             }
             JobSpec::Compact { .. } => {
-                let (table, _) = self.check(table, job).await?;
+                let table = self.check(table, job).await?;
                 Ok(JobEnd::Compacted(compact::compact(&table, job, progress).await?))
             }
             JobSpec::Cleanup { .. } => {
-                let (table, _) = self.check(table, job).await?;
+                let table = self.check(table, job).await?;
                 // Only this job can take files away that a clone reads, so it is the one that looks for them.
                 if let Some(clone) = self.clones.beside(&table).await?.first() {
                     return Err(Error::Superseded(format!(
@@ -113,7 +112,7 @@ impl Tender {
                 Ok(JobEnd::Cleaned(cleanup::cleanup(&table, job).await?))
             }
             JobSpec::Remap { indexes } => {
-                let (table, _) = self.check(table, job).await?;
+                let table = self.check(table, job).await?;
                 remap::remap(&table, indexes).await?;
                 Ok(JobEnd::Remapped)
             }
@@ -122,11 +121,11 @@ impl Tender {
     }
 
     /// Checks a job against the table as it is now (R3.6), and returns that.
-    async fn check(&self, table: &Table, job: &JobSpec) -> Result<(Table, TableFacts)> {
+    async fn check(&self, table: &Table, job: &JobSpec) -> Result<Table> {
         let fresh = table.refreshed().await?;
         let facts = table_facts(&fresh, Depth::Fold, &self.sizes).await?;
         match planner::check::job(job, &facts) {
-            Ok(()) => Ok((fresh, facts)),
+            Ok(()) => Ok(fresh),
             Err(violations) => {
                 let why: Vec<String> = violations.iter().map(ToString::to_string).collect();
                 Err(Error::Conflict(format!("{} no longer fits the table: {}", job.kind(), why.join("; "))))
