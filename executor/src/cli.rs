@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use self::bars::Bars;
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
-use crate::history::History;
+use crate::registry::{Member, Place, Registry, Role};
 use crate::serve::Service;
 use crate::settings::{self, CONFIG_ENV, Given, Key, Settings, Source};
 use crate::signal::{BY_INTERRUPT, BY_TERM, Stop};
@@ -214,18 +214,19 @@ struct Work {
     root: Root,
     session: Arc<Session>,
     settings: Settings,
-    history: History,
+    registry: Registry,
 }
 
 impl Work {
     fn tender(&self, stop: CancellationToken) -> Tender {
         let mut tender = Tender::new(self.settings.policy.clone(), self.session.clone(), stop);
-        tender.history = self.history.clone();
+        tender.registry = self.registry.clone();
+        tender.stall = self.settings.worker.stall;
         tender
     }
 }
 
-/// What a command is about. One that only looks leaves the job history as it is, too.
+/// What a command is about. One that only looks leaves the job registry as it is, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
     Look,
@@ -233,11 +234,11 @@ enum Intent {
     Serve,
 }
 
-async fn history(settings: &Settings, intent: Intent) -> Result<History> {
-    match (settings.state_dir(|name| std::env::var_os(name))?, intent) {
-        (None, _) => Ok(History::default()),
-        (Some(dir), Intent::Look) => History::look(&dir).await,
-        (Some(dir), Intent::Tend | Intent::Serve) => History::open(&dir).await,
+async fn registry(settings: &Settings, intent: Intent) -> Result<Registry> {
+    match (settings.place(|name| std::env::var_os(name))?, intent) {
+        (Place::Memory, _) => Ok(Registry::default()),
+        (place, Intent::Look) => Registry::look(&place).await,
+        (place, Intent::Tend | Intent::Serve) => Registry::open(&place).await,
     }
 }
 
@@ -327,8 +328,8 @@ fn on(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
     let exit = runtime.block_on(async {
-        let history = history(&settings, intent).await?;
-        command(Work { root, session: crate::table::session(), settings, history }, bars).await
+        let registry = registry(&settings, intent).await?;
+        command(Work { root, session: crate::table::session(), settings, registry }, bars).await
     });
     // Reads that nobody waits for any more must not hold the process.
     runtime.shutdown_background();
@@ -340,10 +341,13 @@ async fn serve(work: Work) -> Result<Exit> {
         tracing::warn!(setting = lint.key, "{}", lint.why);
     }
     let stop = Stop::listen()?;
-    let tender = Arc::new(work.tender(stop.token().clone()));
-    let tables_at_once = work.settings.tables_at_once;
-    let service =
-        Service { root: work.root, session: work.session, tender, tables_at_once, listen: work.settings.listen };
+    let limits = work.settings.limits(true);
+    let mut tender = work.tender(stop.token().clone());
+    if limits.own == 0 {
+        tender = tender.offloaded();
+    }
+    let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.listen);
+    let service = Service { root: work.root, session: work.session, tender: Arc::new(tender), member, limits, listen };
     service.run(stop.token().clone()).await?;
     Ok(Exit::Done)
 }

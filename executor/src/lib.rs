@@ -1,14 +1,16 @@
 //! Reads what Lance tables need, has it planned, and does it; serves, remembers and shows it.
 
 pub mod answers;
+pub mod apart;
 pub mod catalog;
 pub mod cli;
 pub mod env;
 pub mod error;
 pub mod fault;
-pub mod history;
+pub mod fence;
 pub mod latch;
 pub mod read;
+pub mod registry;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -18,3 +20,4 @@ pub mod signal;
 pub mod status;
 pub mod table;
 pub mod tend;
+pub mod worker;

@@ -62,6 +62,11 @@ pub enum JobEnd {
     Cleaned(CleanupReport),
     /// Index entries remapped, and the list of rewrites trimmed.
     Remapped,
+    /// An earlier attempt had done it, and its worker died before it said so.
+    Recovered {
+        /// The version it committed.
+        version: u64,
+    },
     /// Somebody else did it first; nothing is wrong with the table.
     Superseded {
         /// Who and what.
@@ -101,6 +106,7 @@ impl std::fmt::Display for JobEnd {
             ),
             Self::Cleaned(r) => write!(f, "removed {} versions: {} files, {} bytes", r.versions, r.files, r.bytes),
             Self::Remapped => f.write_str("remapped"),
+            Self::Recovered { version } => write!(f, "an earlier attempt had done it, version {version}"),
             Self::Superseded { why } | Self::Busy { why } => f.write_str(why),
             Self::Failed { kind, why } => write!(f, "failed ({kind}): {why}"),
         }

@@ -5,7 +5,7 @@
 //!              probe each table   ── a version, an SSTable, a time is due ─┐ │
 //! file events, POST …/evaluate    ── something was written ────────────────┤ │
 //!                                                                    heard ▼ ▼ owned
-//! jobs of a table ── ended ──────────────────────────────────────────────► agent ── read ──► evaluate ─┐
+//! registry ── a job ended, an agent came or went ────────────────────────► agent ── read ──► evaluate ─┐
 //!    ▲                                                                       ▲                         │
 //!    └───────────────────────── enqueue ◄─────────────────────────────────── └──────── plan, or why not ┘
 //! ```
@@ -17,10 +17,11 @@
 //! the agent hears of the table. So a tick costs a quiet table two or three small requests, a hot
 //! shard is folded within a tick, and the sweep (R3.1) stays the net below all of it.
 //!
-//! A table's jobs run one after the other. What an evaluation finds due meanwhile is not queued
-//! behind them: their end asks for the next evaluation, which finds what is due then.
+//! Jobs are the registry's: a worker, of this process or another, runs them, and their ends ask for the
+//! next evaluation of the table. Agents on one root divide its tables; which are whose follows from who is
+//! there (SPEC section 7).
 
-mod apart;
+mod fleet;
 mod heard;
 mod http;
 mod metrics;
@@ -28,7 +29,6 @@ mod probe;
 mod server;
 mod watch;
 mod watched;
-mod work;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,11 +37,12 @@ use std::time::Duration;
 use lance::session::Session;
 use tokio_util::sync::CancellationToken;
 
-pub use self::apart::tend_apart;
 use self::server::Server;
 use crate::catalog::Root;
 use crate::error::{Error, Result};
+use crate::registry::{Member, NewJob};
 use crate::tend::Tender;
+use crate::worker::{Limits, Worker};
 
 /// How long answers that are under way may take at the end.
 const HTTP_DRAIN: Duration = Duration::from_secs(2);
@@ -54,8 +55,10 @@ pub struct Service {
     pub session: Arc<Session>,
     /// What evaluates them and runs their jobs; its policy sets the pace.
     pub tender: Arc<Tender>,
-    /// Tables whose jobs run at once.
-    pub tables_at_once: usize,
+    /// This agent, among the others of the registry.
+    pub member: Member,
+    /// The worker of this process.
+    pub limits: Limits,
     /// Where HTTP is answered; `None`: nowhere.
     pub listen: Option<SocketAddr>,
 }
@@ -68,6 +71,12 @@ impl Service {
     /// is logged and tried again.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         self.run_at(stop, |_| ()).await
+    }
+
+    /// A job as it is handed on: one of a pass that this process runs itself is for nobody else (R2.6).
+    fn assigned(&self, job: NewJob) -> NewJob {
+        let own = self.limits.own > 0 && job.kind == "memwal_compaction";
+        NewJob { only_worker: own.then(|| self.tender.name.clone()), ..job }
     }
 
     /// The same; `bound` is told the address that HTTP is answered at, once it is.
@@ -95,7 +104,13 @@ impl Service {
             sweep_ms = agent.sweep_ms,
             "serving"
         );
+        let registry = self.tender.registry.clone();
+        registry.join(&self.member).await?;
+        let (member, tender, limits) = (Member::of(&self.tender.name), self.tender.clone(), self.limits.clone());
         let server = Server::new(self, store)?;
+        let metrics = server.state().metrics;
+        let worker = Worker { member, tender, limits, ended: Arc::new(move |report| metrics.job(report)) };
+        let working = tokio::spawn(worker.run(stop.clone()));
         let answered = CancellationToken::new();
         let http = match listener {
             Some(listener) => {
@@ -108,6 +123,7 @@ impl Service {
             None => None,
         };
         server.run(first, &stop).await;
+        working.await.map_err(|died| Error::Fatal(format!("the worker died: {died}")))??;
         // Health and metrics are answered until the last job has ended, and no longer.
         answered.cancel();
         if let Some(http) = http {

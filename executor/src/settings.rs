@@ -4,17 +4,18 @@
 //! its names in every source follow from that.
 
 mod own;
+mod place;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use planner::policy::{KNOBS, Knob, Policy, Unit};
 use toml::de::{DeTable, DeValue};
 
 pub use self::own::{OWN, Own};
+pub use self::place::{StateDir, WorkerSettings};
 use crate::error::{Error, Result};
 
 /// Environment name of the settings file's path.
@@ -30,8 +31,12 @@ pub struct Settings {
     pub policy: Policy,
     /// Tables whose jobs run at once.
     pub tables_at_once: usize,
-    /// Where the job history lies.
+    /// The folder of what a restart must not forget.
     pub state_dir: StateDir,
+    /// The registry's address, where it is not a file in the state folder.
+    pub registry: Option<String>,
+    /// What this process may take of the registry's jobs.
+    pub worker: WorkerSettings,
     /// Where `serve` answers HTTP; `None`: nowhere.
     pub listen: Option<SocketAddr>,
     /// What is logged; `None` leaves it to the command.
@@ -39,17 +44,6 @@ pub struct Settings {
     /// How it is logged.
     pub log_format: LogFormat,
     sources: BTreeMap<&'static str, Source>,
-}
-
-/// Where the job history lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StateDir {
-    /// Where this user's programs keep their state.
-    Auto,
-    /// Nowhere.
-    None,
-    /// A folder.
-    Path(PathBuf),
 }
 
 /// How log lines look.
@@ -193,6 +187,8 @@ impl Default for Settings {
             policy: Policy::default(),
             tables_at_once: 8,
             state_dir: StateDir::Auto,
+            registry: None,
+            worker: WorkerSettings::default(),
             listen: None,
             log_level: None,
             log_format: LogFormat::Text,
@@ -225,29 +221,6 @@ impl Settings {
     /// Who set a value.
     pub fn source(&self, key: Key) -> &Source {
         self.sources.get(key.name()).unwrap_or(&Source::Default)
-    }
-
-    /// The folder of the job history; `None`: it is kept in memory.
-    ///
-    /// # Errors
-    /// `Invalid` where the environment names no place for it.
-    pub fn state_dir(&self, env: impl Fn(&str) -> Option<OsString>) -> Result<Option<PathBuf>> {
-        let absolute = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        match &self.state_dir {
-            StateDir::None => Ok(None),
-            StateDir::Path(path) => Ok(Some(path.clone())),
-            StateDir::Auto => {
-                let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-                let state = state.ok_or_else(|| {
-                    Error::Invalid(
-                        "neither XDG_STATE_HOME nor HOME says where the job history goes; name a folder with \
-                         --state-dir, or `none` to forget it at the end"
-                            .into(),
-                    )
-                })?;
-                Ok(Some(state.join("caretaker")))
-            }
-        }
     }
 }
 
@@ -345,6 +318,7 @@ pub fn reference() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Place;
 
     fn given(key: &str, text: &str, source: Source) -> Given {
         Given { key: key.into(), text: text.into(), source }
@@ -420,17 +394,18 @@ mod tests {
     }
 
     #[test]
-    fn the_history_goes_where_the_users_state_goes_unless_a_folder_is_named() {
+    fn the_registry_goes_where_the_users_state_goes_unless_a_folder_is_named() {
         let dir = |given: &str, env: &[(&str, &str)]| {
             let settings = Settings::resolve([flag("state_dir", given)]).unwrap();
             let get = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
-            settings.state_dir(get).map(|dir| dir.map(|dir| dir.display().to_string())).map_err(|e| e.to_string())
+            settings.place(get).map_err(|e| e.to_string())
         };
+        let folder = |path: &str| Ok(Place::Folder(path.into()));
         let home = ("HOME", "/home/a");
-        assert_eq!(dir("auto", &[home, ("XDG_STATE_HOME", "/s")]), Ok(Some("/s/caretaker".into())));
-        assert_eq!(dir("auto", &[home, ("XDG_STATE_HOME", "")]), Ok(Some("/home/a/.local/state/caretaker".into())));
+        assert_eq!(dir("auto", &[home, ("XDG_STATE_HOME", "/s")]), folder("/s/caretaker"));
+        assert_eq!(dir("auto", &[home, ("XDG_STATE_HOME", "")]), folder("/home/a/.local/state/caretaker"));
         assert!(dir("auto", &[]).is_err_and(|why| why.contains("--state-dir")));
-        assert_eq!((dir("none", &[]), dir("x/y", &[])), (Ok(None), Ok(Some("x/y".into()))));
+        assert_eq!((dir("none", &[]), dir("x/y", &[])), (Ok(Place::Memory), folder("x/y")));
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl Work {
                     work.files += files;
                     work.collected += bytes;
                 }
-                JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. } => {}
+                JobEnd::Recovered { .. } | JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. } => {}
             }
         }
         work

@@ -5,7 +5,7 @@ use planner::facts::{CleanupSuccess, FailedFacts, TableFacts};
 use planner::plan::{Decision, Hold, Measure, Outcome, Plan};
 use serde::Serialize;
 
-use crate::history::LastSuccess;
+use crate::registry::LastSuccess;
 use crate::report::Snapshot;
 
 /// A table's condition in a word, the worst first.

@@ -13,6 +13,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 use crate::error::{Doing, Error, Result};
+use crate::fence::Fence;
 
 /// Bytes of index and metadata that one process keeps in memory, over all its tables.
 const INDEX_CACHE_BYTES: usize = 64 << 20;
@@ -35,6 +36,7 @@ pub struct Table {
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) session: Arc<Session>,
     pub(crate) store: Arc<ObjectStore>,
+    pub(crate) fence: Fence,
 }
 
 impl Table {
@@ -48,7 +50,14 @@ impl Table {
             other => other.context(format!("opening `{uri}`")),
         })?;
         let store = dataset.object_store(None).await.doing(|| format!("opening the storage of `{uri}`"))?;
-        Ok(Self { name: name.into(), uri: uri.into(), dataset: Arc::new(dataset), session: session.clone(), store })
+        let (dataset, session) = (Arc::new(dataset), session.clone());
+        Ok(Self { name: name.into(), uri: uri.into(), dataset, session, store, fence: Fence::default() })
+    }
+
+    /// The same table, to be changed only while `fence` lets it.
+    #[must_use]
+    pub(crate) fn fenced(&self, fence: Fence) -> Self {
+        Self { fence, ..self.clone() }
     }
 
     /// The same table at its newest version.

@@ -1,26 +1,29 @@
 //! One table's care: read, plan, run what is due, until nothing is.
 
+mod attempt;
 mod jobs;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use lance::session::Session;
 use planner::facts::TableFacts;
 use planner::job::JobSpec;
 use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
 use planner::policy::Policy;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::TableRef;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
-use crate::history::History;
 use crate::latch::Latches;
 use crate::read::clones::Clones;
 use crate::read::{Depth, Sizes, table_facts};
+use crate::registry::{Member, Registry, Role, indexes};
 use crate::report::{JobEnd, JobReport, Snapshot, TableReport, fold_holds};
 use crate::run::Progress;
 use crate::table::Table;
@@ -36,6 +39,8 @@ const RACES_MAX: u32 = 10;
 /// Races a compaction may lose. Who deletes from the fragments it rewrites goes first, each time; that
 /// is no failure, and a rewrite that is thrown away costs more than fragments that stay small a while.
 const REWRITES_LOST_MAX: u32 = 3;
+/// A job that does nothing for so long is stopped.
+pub const STALL: Duration = Duration::from_secs(600);
 const COMPACT: &str = "compact";
 
 /// Everything a process shares between its tables.
@@ -44,8 +49,14 @@ pub struct Tender {
     pub policy: Policy,
     /// Who folds what.
     pub latches: Latches,
-    /// What became of earlier jobs.
-    pub history: History,
+    /// The jobs, those that are open and what became of earlier ones.
+    pub registry: Registry,
+    /// What this process is called there.
+    pub name: String,
+    /// A job that does nothing for so long is stopped; zero: never.
+    pub stall: Duration,
+    /// Where the registry is spoken to, where that is not where jobs run.
+    pub control: Option<Handle>,
     /// Tend this shard only.
     pub only_shard: Option<String>,
     session: Arc<Session>,
@@ -53,6 +64,8 @@ pub struct Tender {
     clones: Clones,
     passes: Semaphore,
     budget: Semaphore,
+    /// Passes share slots and budget; else each has the budget to itself (R2.7).
+    shared: bool,
     /// Tables worked on at once; one that only waits gives its place to others.
     places: Semaphore,
     stop: CancellationToken,
@@ -75,13 +88,17 @@ impl Tender {
         Self {
             policy,
             latches: Latches::default(),
-            history: History::default(),
+            registry: Registry::default(),
+            name: Member::here(Role::Worker, "").name,
+            stall: STALL,
+            control: None,
             only_shard: None,
             session,
             sizes: Sizes::default(),
             clones: Clones::default(),
             passes: Semaphore::new(PASSES_MAX),
             budget: Semaphore::new(budget),
+            shared: true,
             places: Semaphore::new(Semaphore::MAX_PERMITS),
             stop,
         }
@@ -91,6 +108,12 @@ impl Tender {
     #[must_use]
     pub fn at_once(self, tables: usize) -> Self {
         Self { places: Semaphore::new(tables), ..self }
+    }
+
+    /// The same tender, whose passes were admitted by a worker: each has the byte budget to itself (R2.7).
+    #[must_use]
+    pub fn offloaded(self) -> Self {
+        Self { shared: false, ..self }
     }
 
     /// What tables are opened through.
@@ -109,7 +132,7 @@ impl Tender {
             let facts = table_facts(&table, depth, &self.sizes).await?;
             Ok((table, facts))
         };
-        let ((table, mut facts), remembered) = tokio::try_join!(read, self.history.remembered(&table.uri))?;
+        let ((table, mut facts), remembered) = tokio::try_join!(read, self.registry.remembered(&table.uri))?;
         self.clones.note(&table);
         facts.clones = self.clones.of(&table.uri);
         for shard in &mut facts.shards {
@@ -120,7 +143,7 @@ impl Tender {
             Error::Invalid(format!("`{}` is not as a table can be: {}", facts.table, why.join("; ")))
         })?;
         let now = now_ms();
-        self.history.add(remembered, &table.uri, &mut facts, now).await?;
+        self.registry.add(remembered, &table.uri, &mut facts, now).await?;
         let mut plan = plan_table(&facts, &self.policy, now, trigger);
         if let Some(only) = &self.only_shard {
             plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));
@@ -186,11 +209,11 @@ impl Tender {
                 walk = true;
                 continue;
             }
-            for mut job in self.run(&evaluation.table, due, progress).await {
-                tried.ended(&mut job, &evaluation.facts);
-                if let Err(error) = self.record(&evaluation.table, &job).await {
-                    report.error = Some(error.to_string());
+            for mut job in self.run(&evaluation.table, due, progress).boxed().await {
+                if tried.ended(&mut job, &evaluation.facts) {
+                    self.registry.record(&evaluation.table.uri, &job, now_ms()).await?;
                 }
+                self.log(&evaluation.table, &job);
                 report.jobs.push(job);
             }
             if self.stop.is_cancelled() {
@@ -200,14 +223,15 @@ impl Tender {
         Err(Error::Fatal(format!("`{}` did not come to rest in {ROUNDS_MAX} rounds", table.name)))
     }
 
-    /// Writes a job's end into the log and the history.
-    ///
-    /// # Errors
-    /// The history can't be written; what the job did stays done.
-    pub(crate) async fn record(&self, table: &Table, job: &JobReport) -> Result<()> {
+    /// Runs one job that a person asked for.
+    pub(crate) async fn now(&self, table: &Table, job: JobSpec) -> Vec<JobReport> {
+        self.run(table, vec![job], &Arc::default()).await
+    }
+
+    /// Writes a job's end into the log.
+    pub(crate) fn log(&self, table: &Table, job: &JobReport) {
         let (on, millis) = (job.on.join(" "), job.millis);
         tracing::info!(table = table.name, job = job.job, on, millis, "{}", job.end);
-        self.history.record(&table.uri, job, now_ms()).await
     }
 
     /// Looks for shallow clones of a table among those beside it.
@@ -258,8 +282,8 @@ impl Tried {
         self.races.get(&fingerprint(&job.kind(), &on(job), facts)).is_none_or(|races| (1..RACES_MAX).contains(races))
     }
 
-    /// Remembers a job's end. A race lost too often is a failure.
-    fn ended(&mut self, job: &mut JobReport, facts: &TableFacts) {
+    /// Remembers a job's end. A race lost too often is a failure: `true`.
+    fn ended(&mut self, job: &mut JobReport, facts: &TableFacts) -> bool {
         for on in std::iter::once(job.on.clone()).chain(job.on.iter().map(|on| vec![on.clone()])) {
             let races = self.races.entry(fingerprint(&job.job, &on, facts)).or_insert(0);
             let JobEnd::Superseded { why } = &job.end else { continue };
@@ -269,9 +293,10 @@ impl Tried {
             } else if *races == RACES_MAX {
                 let why = format!("lost {RACES_MAX} races in a row: {why}");
                 job.end = JobEnd::Failed { kind: "conflict", why };
-                return;
+                return true;
             }
         }
+        false
     }
 }
 
@@ -302,11 +327,9 @@ fn fingerprint(kind: &str, on: &[String], facts: &TableFacts) -> String {
 }
 
 fn on(job: &JobSpec) -> Vec<String> {
-    match job {
-        JobSpec::CatchUp { indexes, .. } | JobSpec::Index { indexes, .. } | JobSpec::Remap { indexes } => {
-            indexes.clone()
-        }
-        other => other.shard().map(str::to_string).into_iter().collect(),
+    match job.shard() {
+        Some(shard) => vec![shard.to_string()],
+        None => indexes(job),
     }
 }
 

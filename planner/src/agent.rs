@@ -10,10 +10,12 @@
 
 mod admission;
 mod coverage;
+mod ownership;
 
 use alloc::{boxed::Box, collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
 
 pub use self::coverage::Coverage;
+pub use self::ownership::owner;
 use crate::plan::Plan;
 use crate::policy::AgentPolicy;
 use crate::time::age_ms;

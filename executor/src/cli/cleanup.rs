@@ -54,10 +54,9 @@ pub(super) async fn run(args: &CleanupArgs, work: &Work) -> Result<Exit> {
 
 async fn remove(tender: &Tender, seen: &Evaluation, job: JobSpec, json: bool) -> Result<Exit> {
     let mut exit = Exit::Done;
-    for job in tender.run(&seen.table, vec![job], &std::sync::Arc::default()).await {
-        // What was removed is gone whether or not it can be remembered: it is said first.
+    for job in tender.now(&seen.table, job).await {
         exit = tell(&seen.table.name, &job, json)?;
-        tender.record(&seen.table, &job).await?;
+        tender.log(&seen.table, &job);
     }
     Ok(exit)
 }

@@ -9,12 +9,12 @@ use super::bars::Bars;
 use super::out::say;
 use super::run::{close, line};
 use super::{CompactArgs, Exit, Work};
+use crate::apart::tend_apart;
 use crate::catalog::TableRef;
 use crate::error::{Error, Result};
 use crate::latch::busy;
 use crate::read::Depth;
 use crate::report::{Held, JobEnd, TableReport, fold_holds};
-use crate::serve::tend_apart;
 use crate::show::{Summary, held};
 use crate::signal::Stop;
 

@@ -9,9 +9,9 @@ use planner::plan::Trigger;
 use super::bars::Bars;
 use super::out::{DIM, complain, say, styled};
 use super::{Exit, RunArgs, Work, none_found, selected};
+use crate::apart::tend_apart;
 use crate::error::{Error, Result};
 use crate::read::Depth;
-use crate::serve::tend_apart;
 use crate::show::Summary;
 use crate::signal::Stop;
 

@@ -48,7 +48,7 @@ pub(super) async fn run(args: &StatusArgs, work: &Work) -> Result<Exit> {
     let tender = &work.tender(CancellationToken::new());
     let look = async |table: &TableRef| {
         let seen = tender.evaluate(table, Depth::Fold, Trigger::Tick).await?;
-        Ok(Status::new(&seen.facts, &seen.plan, work.history.last_success(&table.uri).await?))
+        Ok(Status::new(&seen.facts, &seen.plan, work.registry.last_success(&table.uri).await?))
     };
     let mut board = Board::default();
     each(work, &tables, look, |table, seen| {

@@ -71,14 +71,14 @@ pub(super) async fn run(args: &VerifyArgs, work: &Work) -> Result<Exit> {
     if args.rows {
         answers.rows = read_all(&table).await?;
     }
-    let marked = work.history.mismatch(&table.uri).await?;
+    let marked = work.registry.mismatch(&table.uri).await?;
     let mut mismatch = marked.map(|(job, at_ms, why)| Mismatch { job, at_ms, why });
     if args.accept && mismatch.is_none() {
         complain(format!("`{}` has nothing to accept: no job changed its answers", table.name));
     }
     let accepted = args.accept && wrong.is_none() && mismatch.is_some();
     if accepted {
-        work.history.accept(&table.uri).await?;
+        work.registry.accept(&table.uri).await?;
         mismatch = None;
     }
     let found = Found { table: &table.name, version: table.version(), answers, wrong, mismatch, accepted };

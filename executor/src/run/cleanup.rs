@@ -104,6 +104,7 @@ pub(crate) async fn cleanup(table: &Table, spec: &JobSpec) -> Result<CleanupRepo
         tracing::warn!(table = table.name, tag, "the version or the branch of a tag is gone");
     }
     crate::fault::at(&table.uri, "cleanup.before").await;
+    table.fence.check().await?;
     let removed = table.dataset.cleanup(policy).execute().await;
     let removed = removed.doing(|| format!("cleaning up `{}`", table.name))?;
     crate::fault::at(&table.uri, "cleanup.after").await;

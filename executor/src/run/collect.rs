@@ -31,7 +31,9 @@ pub(crate) async fn collect(table: &Table, spec: &JobSpec, sizes: &Sizes) -> Res
     let id = shard_id(shard)?;
     let (store, dir) = (table.store(), table.shard_dir(&id));
     let mut done = Collected::default();
+    table.fence.check().await?;
     for file in files.iter().filter(|f| f.kind != GarbageKind::Manifest) {
+        table.fence.pass()?;
         let path = file.path.split('/').fold(dir.clone(), |dir, part| dir.join(part));
         let deleted = match file.kind {
             GarbageKind::SsTable => store.remove_dir_all(path).await,

@@ -2,7 +2,6 @@
 
 mod batch;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -18,8 +17,8 @@ use planner::job::{JobSpec, Predicted};
 use uuid::Uuid;
 
 use crate::error::{Doing, Error, Result};
-use crate::run::Progress;
 use crate::run::files::{data_bytes, discard, discard_indexes};
+use crate::run::{Progress, properties};
 use crate::table::Table;
 
 /// Bytes read ahead.
@@ -58,7 +57,7 @@ pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) 
         return Err(Error::Fatal("compact was given another job".into()));
     };
     let groups = tasks.iter().map(|ids| group(&table.dataset, ids)).collect::<Result<Vec<_>>>()?;
-    let options = options(batch::rows(table, groups.iter().flatten()).await, *target_rows, *deferred)?;
+    let options = options(table, batch::rows(table, groups.iter().flatten()).await, *target_rows, *deferred)?;
     progress.start("compact", groups.iter().flatten().map(live).sum());
     let mut done: Vec<RewriteResult> = Vec::with_capacity(groups.len());
     let run = async {
@@ -69,7 +68,13 @@ pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) 
                 read_version,
                 options: options.clone(),
             };
-            let result = task.execute(&table.dataset).await.doing(|| format!("compacting `{}`", table.name))?;
+            // A task has no safe point of its own: what it has written is no version's, and Lance's cleanup
+            // takes it.
+            let stop = table.fence.stop();
+            let result = tokio::select! {
+                result = task.execute(&table.dataset) => result.doing(|| format!("compacting `{}`", table.name))?,
+                () = stop.cancelled() => return table.fence.pass(),
+            };
             let rows = check_rows(fragments, &result);
             done.push(result);
             progress.rows(rows?);
@@ -93,6 +98,10 @@ pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) 
              again at once",
             report.fragments_removed, report.fragments_added
         )));
+    }
+    if let Err(error) = table.fence.check().await {
+        discard(table, added.iter()).await;
+        return Err(error);
     }
     let mut dataset = (*table.dataset).clone();
     let remapped = Arc::new(Remapped::default());
@@ -120,7 +129,7 @@ fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
         .collect()
 }
 
-fn options(batch_rows: usize, target_rows: u64, deferred: bool) -> Result<CompactionOptions> {
+fn options(table: &Table, batch_rows: usize, target_rows: u64, deferred: bool) -> Result<CompactionOptions> {
     let target = usize::try_from(target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
     let options = CompactionOptions {
         target_rows_per_fragment: target,
@@ -129,8 +138,7 @@ fn options(batch_rows: usize, target_rows: u64, deferred: bool) -> Result<Compac
         io_buffer_size: Some(IO_BUFFER_BYTES),
         ..CompactionOptions::default()
     };
-    let job = HashMap::from([("caretaker.job".to_string(), "compact".to_string())]);
-    Ok(options.transaction_properties(job))
+    Ok(options.transaction_properties(properties(table, "compact").into_iter().collect()))
 }
 
 /// A rewrite has as many live rows as what it replaces (report CMP-17).

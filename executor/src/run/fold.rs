@@ -37,9 +37,9 @@ use self::source::Source;
 pub(crate) use self::source::addresses;
 use self::winners::{Filter, Matches, Stop};
 use crate::error::{Error, Result};
-use crate::run::Progress;
 use crate::run::files::{data_bytes, discard};
 use crate::run::scan::ScanLimits;
+use crate::run::{Progress, properties};
 use crate::table::{Table, shard_id};
 
 /// Commits lost to other writers before a pass gives up and is planned again.
@@ -201,7 +201,7 @@ impl<'a> Pass<'a> {
             gone: outcome.gone,
             new_fragments: outcome.fragments.clone(),
             filter: filter.build(),
-            properties: BTreeMap::from([("caretaker.job".to_string(), "memwal_compaction".to_string())]),
+            properties: properties(self.table, "memwal_compaction").into_iter().collect(),
         };
         let committed = match change.commit(self.table).await {
             Ok(table) => table,
@@ -228,12 +228,19 @@ impl<'a> Pass<'a> {
     async fn slices(&self, parts: u64, filter: &mut Filter, outcome: &mut Outcome) -> Result<(), Stop> {
         let names: Vec<String> = self.key.iter().map(|(name, _)| name.clone()).collect();
         let dataset = &self.table.dataset;
-        let rows =
-            write::Rows { dataset, sources: &self.sources, key: &names, limits: self.limits, progress: self.progress };
+        let rows = write::Rows {
+            table: self.table,
+            sources: &self.sources,
+            key: &names,
+            limits: self.limits,
+            progress: self.progress,
+        };
         for part in 0..parts {
+            self.table.fence.pass()?;
             let mut set = KeySet::new(&self.encoder, Slice { part, parts }, self.keys_bytes_max);
             let winners = winners::find(&self.sources, &self.key, &self.encoder, self.limits, &mut set, filter).await?;
             crate::fault::at(&self.table.uri, "fold.scanned").await;
+            self.table.fence.pass()?;
             let mut matches = Matches::default();
             if set.len() > 0 {
                 winners::probe(dataset, &self.key, &self.encoder, self.limits, &mut set, &mut matches).await?;

@@ -15,6 +15,7 @@ pub(crate) async fn index(table: &Table, indexes: &[String], op: IndexOp, place:
     dataset.checkout_latest().await.doing(|| format!("reopening `{}`", table.name))?;
     let mut failed = None;
     for name in indexes {
+        table.fence.check().await?;
         let done = one(&mut dataset, name, op).await;
         if let Err(error) = done.doing(|| format!("bringing index `{name}` of `{}` up to date", table.name)) {
             failed.get_or_insert(error);

@@ -21,6 +21,7 @@ pub(crate) async fn remap(table: &Table, indexes: &[String]) -> Result<()> {
     let listed = listed_rewrites(table).await?;
     let mut failed = None;
     for name in indexes {
+        table.fence.check().await?;
         let done = one(&mut dataset, name).await;
         if let Err(error) = done.doing(|| format!("remapping index `{name}` of `{}`", table.name)) {
             failed.get_or_insert(error);
@@ -31,6 +32,7 @@ pub(crate) async fn remap(table: &Table, indexes: &[String]) -> Result<()> {
     // free the next, until one frees nothing.
     let mut left = listed.len() + 1;
     let left = loop {
+        table.fence.check().await?;
         let trimmed = cleanup_frag_reuse_index(&mut dataset).await;
         trimmed.doing(|| format!("trimming the fragment reuse index of `{}`", table.name))?;
         let still = listed_rewrites(&table.refreshed().await?).await?;

@@ -32,6 +32,7 @@ pub(crate) async fn retire(table: &Table, shard: &str, sstables: &[SsTableId]) -
             return Ok(0);
         }
         crate::fault::at(&table.uri, "retire.before").await;
+        table.fence.check().await?;
         // The epoch is only compared, never claimed: a live writer goes on undisturbed.
         let dropped = store.commit_update(latest.writer_epoch, |current| ShardManifest {
             version: current.next_version(),

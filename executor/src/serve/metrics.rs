@@ -42,6 +42,7 @@ pub(super) struct Metrics {
     job_bytes: IntCounterVec,
     compared: IntCounterVec,
     open_jobs: IntGaugeVec,
+    agents: IntGauge,
     evaluations: IntCounterVec,
     evaluation_seconds: Histogram,
     requests: IntCounterVec,
@@ -52,16 +53,16 @@ pub(super) struct Metrics {
     listed: IntGauge,
     listing_failures: IntGauge,
     by_table: ByTable,
-    store: Arc<ObjectStore>,
+    store: Option<Arc<ObjectStore>>,
 }
 
 impl Metrics {
-    /// Metrics of a server on `store`.
-    pub(super) fn new(store: Arc<ObjectStore>) -> Result<Self> {
+    /// Metrics of a server on `store`; of a worker, which has no store of its own.
+    pub(super) fn new(store: Option<Arc<ObjectStore>>) -> Result<Self> {
         Self::registered(store).map_err(|e| Error::Fatal(format!("the metrics contradict each other: {e}")))
     }
 
-    fn registered(store: Arc<ObjectStore>) -> prometheus::Result<Self> {
+    fn registered(store: Option<Arc<ObjectStore>>) -> prometheus::Result<Self> {
         let r = &Registry::new();
         let (mut coverage, mut cycles) = (Vec::new(), None);
         for ((name, _), help) in Coverage::default().metrics().into_iter().zip(COVERAGE) {
@@ -76,7 +77,7 @@ impl Metrics {
         let seconds = |name, help, buckets: &[f64]| HistogramOpts::new(name, help).buckets(buckets.to_vec());
         let job_seconds = seconds("caretaker_job_seconds", "Wall time of jobs.", JOB_SECONDS);
         let evaluation = seconds("caretaker_evaluation_seconds", "Wall time of evaluations.", EVALUATION_SECONDS);
-        let open_jobs = Opts::new("caretaker_tables_with_open_jobs", "Tables whose jobs wait for a place, or run.");
+        let open_jobs = Opts::new("caretaker_registry_jobs", "Jobs of the registry that wait, or run: of all tables.");
         Ok(Self {
             coverage,
             cycles: cycles.ok_or_else(|| prometheus::Error::Msg("no counter of cycles".into()))?,
@@ -90,6 +91,7 @@ impl Metrics {
                 &["type", "outcome"],
             )?,
             open_jobs: kept(r, IntGaugeVec::new(open_jobs, &["state"])?)?,
+            agents: gauge("caretaker_agents", "Agents of the registry that live, this one among them.")?,
             evaluations: counter("caretaker_evaluations_total", "Evaluations that ended.", &["outcome"])?,
             evaluation_seconds: kept(r, Histogram::with_opts(evaluation)?)?,
             requests: counter("caretaker_object_store_requests_total", "Requests to the root's storage.", &["op"])?,
@@ -106,7 +108,7 @@ impl Metrics {
     }
 
     /// The agent has ticked.
-    pub(super) fn ticked(&self, coverage: &Coverage, failing: usize, jobs: (usize, usize), now_ms: u64) {
+    pub(super) fn ticked(&self, coverage: &Coverage, failing: usize, now_ms: u64) {
         let (mut gauges, mut cycles) = (self.coverage.iter(), 0);
         for (name, value) in coverage.metrics() {
             if name.ends_with("_total") {
@@ -117,10 +119,15 @@ impl Metrics {
         }
         self.cycles.inc_by(cycles.saturating_sub(self.cycles.get()));
         self.failing.set(signed(failing as u64));
-        for (state, count) in [("waiting", jobs.0), ("running", jobs.1)] {
-            self.open_jobs.with_label_values(&[state]).set(signed(count as u64));
-        }
         self.ticked.set(signed(now_ms / 1000));
+    }
+
+    /// Jobs that wait and jobs that run, and how many agents live.
+    pub(super) fn jobs(&self, open: (u64, u64), agents: usize) {
+        for (state, count) in [("pending", open.0), ("running", open.1)] {
+            self.open_jobs.with_label_values(&[state]).set(signed(count));
+        }
+        self.agents.set(signed(agents as u64));
     }
 
     /// A walk has ended.
@@ -187,8 +194,8 @@ impl Metrics {
 
     /// Everything, as Prometheus reads it.
     pub(super) fn text(&self, now_ms: u64) -> Result<String> {
-        let stats = self.store.io_stats_snapshot();
-        for (op, count) in [("read", stats.read_iops), ("write", stats.write_iops)] {
+        let stats = self.store.iter().map(|store| store.io_stats_snapshot());
+        for (op, count) in stats.flat_map(|stats| [("read", stats.read_iops), ("write", stats.write_iops)]) {
             let counter = self.requests.with_label_values(&[op]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }

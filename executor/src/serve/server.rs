@@ -7,28 +7,25 @@ use std::time::{Duration, Instant};
 use lance_io::object_store::ObjectStore;
 use planner::agent::{Agent, Effect, Event, Failing};
 use planner::facts::TableFacts;
-use planner::job::JobSpec;
 use planner::plan::{Plan, Trigger};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
-use super::apart::caught;
-use super::heard::Heard;
+use super::fleet::{Fleet, Heard};
+use super::heard::Heard as HeardOf;
 use super::http::{Pulse, State};
 use super::metrics::Metrics;
 use super::probe::{Seen, wake_at_ms, walk};
 use super::watch::Watch;
 use super::watched::Watched;
-use super::work::{Added, Batch, Work};
+use crate::apart::caught;
 use crate::catalog::TableRef;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::read::Depth;
-use crate::report::{JobEnd, JobReport};
-use crate::run::Progress;
-use crate::tend::Tender;
+use crate::registry::{HEARTBEAT, Job, Member, NewJob, POLL, Queued, Ring, Role};
 
 /// How long a look of the walk may take. What takes longer is the evaluation's to judge, which makes a
 /// table that hangs a failing one: the others wait for it no longer.
@@ -38,7 +35,9 @@ pub(super) struct Server {
     service: Service,
     agent: Agent,
     tables: BTreeMap<String, Watched>,
-    work: Work,
+    /// All tables under the root, whoever owns them.
+    all: Vec<TableRef>,
+    fleet: Fleet,
     tasks: JoinSet<Done>,
     /// Evaluations in progress.
     reads: BTreeMap<u64, AbortHandle>,
@@ -60,7 +59,9 @@ enum Done {
     Listed(Result<Vec<TableRef>>),
     Walked,
     Evaluated(Box<Evaluated>),
-    Worked(Batch, Vec<JobReport>, Result<()>),
+    Enqueued(String, Result<Vec<Queued>>),
+    Heard(Box<Result<Heard>>),
+    Members(Result<Vec<Member>>),
 }
 
 struct Evaluated {
@@ -74,12 +75,13 @@ struct Evaluated {
 impl Server {
     pub(super) fn new(service: Service, store: Arc<ObjectStore>) -> Result<Self> {
         let policy = &service.tender.policy.agent;
-        let heard = Heard::default();
+        let heard = HeardOf::default();
         let local = !service.root.uri().contains("://");
         Ok(Self {
             agent: Agent::new(policy.clone()),
             tables: BTreeMap::new(),
-            work: Work::new(service.tables_at_once),
+            all: Vec::new(),
+            fleet: Fleet::default(),
             tasks: JoinSet::new(),
             reads: BTreeMap::new(),
             listing: Listing::default(),
@@ -87,7 +89,7 @@ impl Server {
             watch: local.then(|| Watch::new(heard.clone())).flatten(),
             state: State {
                 pulse: Arc::new(Pulse::new(policy.tick_ms)),
-                metrics: Arc::new(Metrics::new(store)?),
+                metrics: Arc::new(Metrics::new(Some(store))?),
                 heard,
             },
             service,
@@ -99,41 +101,49 @@ impl Server {
         self.state.clone()
     }
 
-    /// Runs until `stop`, then lets jobs end.
+    /// Evaluates until `stop`.
     pub(super) async fn run(mut self, first: Vec<TableRef>, stop: &CancellationToken) {
+        let registry = self.service.tender.registry.clone();
+        let mut bell = registry.listen();
+        self.fleet.agents = registry.members(Role::Agent).await.unwrap_or_default();
         self.listed(Ok(first));
         let policy = &self.service.tender.policy;
         let mut tick = every(policy.agent.tick_ms);
         let mut walk = every(if policy.tick_ms == 0 { policy.agent.sweep_ms } else { policy.tick_ms });
+        let (mut beat, mut poll) = (every(millis(HEARTBEAT)), every(millis(POLL)));
         walk.reset();
         while !stop.is_cancelled() {
-            self.start_waiting();
             tokio::select! {
                 () = stop.cancelled() => {}
                 Some(done) = self.tasks.join_next() => self.joined(done),
+                ring = bell.recv() => match ring {
+                    Ok(Ring::Ended(_)) => self.hear(),
+                    Ok(Ring::Members) => self.meet(false),
+                    Ok(Ring::Waiting | Ring::Asked) => {}
+                    Ok(Ring::Anything) | Err(_) => {
+                        self.hear();
+                        self.meet(false);
+                    }
+                },
+                _ = beat.tick() => self.meet(true),
+                _ = poll.tick() => self.hear(),
                 _ = tick.tick() => self.tick(),
                 _ = walk.tick() => self.list(),
             }
         }
         self.state.pulse.stop();
-        for read in std::mem::take(&mut self.reads).into_values() {
-            read.abort();
+        self.tasks.shutdown().await;
+        if let Err(error) = registry.leave(&self.service.member).await {
+            tracing::debug!(%error, "the registry was not told that this agent is gone; it will find out");
         }
-        // What only reads is of no use any more.
-        while self.work.counts().1 > 0
-            && let Some(done) = self.tasks.join_next().await
-        {
-            self.joined(done);
-        }
-        tracing::info!(tables = self.tables.len(), failing = self.agent.failing().count(), "stopped");
+        tracing::info!(tables = self.tables.len(), failing = self.agent.failing().count(), "no more evaluations");
     }
 
     fn tick(&mut self) {
         let now = now_ms();
         let mut heard = self.state.heard.take();
         for (name, watched) in &mut self.tables {
-            // The end of its jobs asks for the next evaluation anyway.
-            if watched.wake_at_ms.is_some_and(|at| at <= now) && !self.work.is_open(name) {
+            if watched.wake_at_ms.is_some_and(|at| at <= now) {
                 watched.wake_at_ms = None;
                 heard.insert(name.clone());
             }
@@ -144,7 +154,8 @@ impl Server {
         let effects = self.agent.handle(Event::Tick, now);
         self.carry_out(effects, now);
         let coverage = self.agent.coverage(now);
-        self.state.metrics.ticked(&coverage, self.agent.failing().count(), self.work.counts(), now);
+        self.state.metrics.ticked(&coverage, self.agent.failing().count(), now);
+        self.state.metrics.jobs(self.fleet.open, self.fleet.agents.len());
         self.state.pulse.tick(now);
     }
 
@@ -204,7 +215,6 @@ impl Server {
                 }
                 if depth == Depth::Garbage {
                     watched.walked_at_ms = Some(now);
-                    self.work.swept(&table);
                 }
                 Event::FactsRead { table, evaluation, plan: Box::new(plan) }
             }
@@ -223,60 +233,109 @@ impl Server {
         }
     }
 
+    /// Hands the plan's jobs to the registry, which refuses those that are open.
     fn enqueue(&mut self, plan: &Plan, now: u64) {
         let Some(watched) = self.tables.get_mut(&plan.table) else { return };
-        let policy = &self.service.tender.policy.agent;
+        let policy = &self.service.tender.policy;
+        let seen = format!("{:?}", watched.seen);
         let mut jobs = Vec::new();
         for job in plan.jobs() {
-            let until = watched.waits_until(job, policy);
+            let until = watched.waits_until(job, &policy.agent);
             if now < until {
                 watched.wake_at_ms = Some(watched.wake_at_ms.map_or(until, |at| at.min(until)));
-            } else {
-                jobs.push(job.clone());
-            }
-        }
-        let seen = watched.seen.clone().unwrap_or_default();
-        let added = self.work.add(Batch { table: plan.table.clone(), jobs, seen });
-        if added == Added::Fruitless {
-            tracing::warn!(table = plan.table, "the same jobs went well and changed nothing; they wait for a change");
-        }
-    }
-
-    fn start_waiting(&mut self) {
-        while let Some(batch) = self.work.next() {
-            let Some(watched) = self.tables.get(&batch.table) else {
-                self.work.ended(batch, false);
                 continue;
-            };
-            let (tender, table) = (self.service.tender.clone(), watched.table.clone());
-            self.tasks.spawn(async move {
-                let (reports, written) = run(&tender, &table, &batch).await;
-                Done::Worked(batch, reports, written)
-            });
+            }
+            match NewJob::planned(&watched.table, job, policy) {
+                Ok(new) => jobs.push(self.service.assigned(new.seen(&seen))),
+                Err(error) => tracing::error!(table = plan.table, %error, "a job can't be handed on"),
+            }
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        let (registry, table) = (self.service.tender.registry.clone(), plan.table.clone());
+        let sweep_ms = policy.agent.sweep_ms;
+        self.tasks.spawn(async move { Done::Enqueued(table, registry.enqueue(jobs, sweep_ms).await) });
+    }
+
+    fn enqueued(&mut self, table: &str, queued: Result<Vec<Queued>>, now: u64) {
+        match queued {
+            Ok(queued) if queued.contains(&Queued::Fruitless) => {
+                tracing::warn!(table, "the same jobs went well and changed nothing; they wait for a change");
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let wait = self.service.tender.policy.agent.backoff_ms.min(millis(HEARTBEAT));
+                tracing::error!(table, %error, retry_secs = wait / 1000, "jobs could not be handed to the registry");
+                if let Some(watched) = self.tables.get_mut(table) {
+                    watched.held_until_ms = now.saturating_add(wait);
+                    watched.wake_at_ms = Some(watched.held_until_ms);
+                }
+            }
         }
     }
 
-    fn worked(&mut self, batch: Batch, reports: &[JobReport], written: Result<()>, now: u64) {
-        let (table, policy) = (batch.table.clone(), &self.service.tender.policy.agent);
-        for report in reports {
-            self.state.metrics.job(report);
-            if let Some(watched) = self.tables.get_mut(&table) {
-                watched.raced(report, policy, now);
+    /// Asks the registry which jobs have ended.
+    fn hear(&mut self) {
+        let Some(since) = self.fleet.hears() else { return };
+        let registry = self.service.tender.registry.clone();
+        self.tasks.spawn(async move {
+            let heard = async {
+                let (ended, now_ms) = registry.ended_since(since).await?;
+                Ok(Heard { ended, now_ms, open: registry.open_jobs().await? })
+            };
+            Done::Heard(Box::new(heard.await))
+        });
+    }
+
+    fn heard(&mut self, heard: Result<Heard>, now: u64) {
+        let ended = match self.fleet.heard(heard) {
+            Ok(ended) => ended,
+            Err(error) => return tracing::debug!(%error, "can't look for jobs that ended"),
+        };
+        let policy = self.service.tender.policy.agent.clone();
+        for job in ended {
+            let Some(watched) = self.tables.values_mut().find(|watched| watched.table.uri == job.uri) else { continue };
+            watched.raced(&job.kind, job.outcome.as_deref().unwrap_or_default(), &policy, now);
+            if collects_on(&job) {
+                watched.walked_at_ms = None;
             }
+            let table = watched.table.name.clone();
+            self.agent.handle(Event::JobEnded { table }, now);
         }
-        let well = written.is_ok() && !reports.is_empty() && reports.iter().all(|job| job.end.outcome() == "done");
-        if let Some(watched) = self.tables.get_mut(&table).filter(|_| collects_on(&batch, reports)) {
-            watched.walked_at_ms = None;
+        if self.fleet.asks_again() {
+            self.hear();
         }
-        if let Err(error) = written {
-            let wait = policy.backoff_ms;
-            tracing::error!(table, %error, retry_secs = wait / 1000, "jobs could not begin or be written down");
-            if let Some(watched) = self.tables.get_mut(&table) {
-                watched.held_until_ms = now.saturating_add(wait);
+    }
+
+    /// Says that this agent is there, and asks who else is.
+    fn meet(&mut self, stay: bool) {
+        if std::mem::replace(&mut self.fleet.meeting, true) {
+            return;
+        }
+        let (registry, member) = (self.service.tender.registry.clone(), self.service.member.clone());
+        self.tasks.spawn(async move {
+            let met = async {
+                if stay {
+                    registry.stay(&member).await?;
+                }
+                registry.members(Role::Agent).await
+            };
+            Done::Members(met.await)
+        });
+    }
+
+    fn met(&mut self, members: Result<Vec<Member>>, now: u64) {
+        self.fleet.meeting = false;
+        match members {
+            Ok(members) if members == self.fleet.agents => {}
+            Ok(members) => {
+                self.fleet.agents = members;
+                self.own(now);
             }
+            // Whoever can't ask keeps what it has: a job that two agents plan is refused once.
+            Err(error) => tracing::debug!(%error, "can't ask which agents are there"),
         }
-        self.work.ended(batch, well);
-        self.agent.handle(Event::JobEnded { table }, now);
     }
 
     fn list(&mut self) {
@@ -300,7 +359,8 @@ impl Server {
             Ok(tables) => {
                 self.listing = Listing::default();
                 self.state.pulse.list();
-                self.own(tables, now);
+                self.all = tables;
+                self.own(now);
                 self.look();
             }
             Err(error) => {
@@ -314,7 +374,9 @@ impl Server {
         self.state.metrics.listed(self.listing.failures, now);
     }
 
-    fn own(&mut self, tables: Vec<TableRef>, now: u64) {
+    /// Takes the tables that are this agent's, and lets go of others.
+    fn own(&mut self, now: u64) {
+        let tables = self.fleet.owned(&self.all, &self.service.member);
         let names: BTreeSet<String> = tables.iter().map(|table| table.name.clone()).collect();
         if let Some(watch) = &mut self.watch {
             watch.own(&tables);
@@ -325,7 +387,6 @@ impl Server {
         }
         self.state.heard.owned(&names);
         self.state.metrics.owned(&names);
-        self.work.retain(&names);
         let effects = self.agent.handle(Event::OwnershipChanged { tables: names }, now);
         self.carry_out(effects, now);
     }
@@ -364,65 +425,28 @@ impl Server {
                 self.state.metrics.walked();
             }
             Ok(Done::Evaluated(done)) => self.evaluated(*done, now),
-            Ok(Done::Worked(batch, reports, written)) => self.worked(batch, &reports, written, now),
+            Ok(Done::Enqueued(table, queued)) => self.enqueued(&table, queued, now),
+            Ok(Done::Heard(heard)) => self.heard(*heard, now),
+            Ok(Done::Members(members)) => self.met(members, now),
             // Panics are caught within: what comes here was cancelled by the agent.
             Err(gone) => tracing::debug!(%gone, "a read was cancelled"),
         }
     }
 }
 
-/// Runs a batch on the newest version and writes its ends down. A panic is a failure of each of its jobs.
-async fn run(tender: &Tender, table: &TableRef, batch: &Batch) -> (Vec<JobReport>, Result<()>) {
-    let opened = match caught("opening", tender.open(table)).await {
-        Ok(opened) => opened,
-        Err(error) => return (Vec::new(), Err(error)),
-    };
-    let began = Instant::now();
-    let jobs = async { Ok(tender.run(&opened, batch.jobs.clone(), &Arc::new(Progress::default())).await) };
-    let reports = caught("the pass", jobs).await.unwrap_or_else(|died| {
-        let (millis, why) = (u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX), died.to_string());
-        let end = || JobEnd::Failed { kind: "fatal", why: why.clone() };
-        let kinds: BTreeSet<String> = batch.jobs.iter().map(JobSpec::kind).collect();
-        kinds.into_iter().map(|job| JobReport::new(job, Vec::new(), millis, end())).collect()
-    });
-    let mut written = Ok(());
-    for report in &reports {
-        if let Err(error) = tender.record(&opened, report).await {
-            written = Err(error);
-        }
-    }
-    (reports, written)
+/// Whether there may be more to collect: one collection takes a bounded number of files. Then the next
+/// evaluation walks the folders again, not the next sweep.
+fn collects_on(job: &Job) -> bool {
+    let files = job.result.as_ref().filter(|_| job.kind == "memwal_collect").map(|report| &report["files"]);
+    files.is_some_and(|files| files.as_u64().is_some_and(|files| files > 0))
 }
 
-/// Whether there may be more to collect: one collection takes a bounded number of files, and beside a
-/// fold it waits. Then the next evaluation walks the folders again, not the next sweep.
-fn collects_on(batch: &Batch, reports: &[JobReport]) -> bool {
-    let planned = batch.jobs.iter().any(|job| matches!(job, JobSpec::Collect { .. }));
-    let mut ran = reports.iter().filter(|report| report.job == "memwal_collect").peekable();
-    planned && (ran.peek().is_none() || ran.any(|report| matches!(report.end, JobEnd::Collected { files: 1.., .. })))
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn every(period_ms: u64) -> Interval {
     let mut interval = tokio::time::interval(Duration::from_millis(period_ms.max(1)));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn collecting_goes_on_while_it_deletes_and_after_a_fold_that_it_waited_for() {
-        let batch = |jobs| Batch { table: "a".into(), jobs, seen: Seen::default() };
-        let collect = || JobSpec::Collect { shard: "s".into(), files: Vec::new(), bytes: 0 };
-        let report = |job: &str, end| JobReport::new(job, Vec::new(), 0, end);
-        let collected = |files| report("memwal_collect", JobEnd::Collected { files, bytes: 0 });
-        let failed = report("memwal_collect", JobEnd::Failed { kind: "retry", why: String::new() });
-        let folded = report("memwal_compaction", JobEnd::CaughtUp);
-        let on = |reports: &[JobReport]| collects_on(&batch(vec![collect()]), reports);
-        assert!(on(std::slice::from_ref(&folded)) && on(&[folded, collected(3)]));
-        assert!(!on(&[collected(0)]) && !on(&[failed]));
-        assert!(!collects_on(&batch(Vec::new()), &[]));
-    }
 }

@@ -8,7 +8,6 @@ use planner::policy::{AgentPolicy, Refused};
 
 use super::probe::Seen;
 use crate::catalog::TableRef;
-use crate::report::JobReport;
 
 /// What is kept of a table between its evaluations. Nothing is decided from it (R3.3): it says when to look.
 #[derive(Debug)]
@@ -55,12 +54,12 @@ impl Watched {
     /// One lost race is worth another try at once. Who loses again and again, as a rewrite does beside
     /// somebody who always deletes from the same fragments, waits longer each time: what is thrown away
     /// costs more than the delay.
-    pub(super) fn raced(&mut self, report: &JobReport, policy: &AgentPolicy, now: u64) {
-        if report.end.outcome() != "superseded" {
-            self.lost.remove(&report.job);
+    pub(super) fn raced(&mut self, kind: &str, outcome: &str, policy: &AgentPolicy, now: u64) {
+        if outcome != "superseded" {
+            self.lost.remove(kind);
             return;
         }
-        let (times, until) = self.lost.entry(report.job.clone()).or_default();
+        let (times, until) = self.lost.entry(kind.to_string()).or_default();
         *times += 1;
         *until = now.saturating_add(policy.backoff_after(*times - 1));
     }
@@ -80,21 +79,18 @@ fn failing_until(job: &JobSpec, failed: &[FailedFacts], policy: &AgentPolicy) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::JobEnd;
 
     #[test]
     fn a_lost_race_is_tried_again_at_once_and_then_less_and_less_often() {
         let policy = AgentPolicy::default();
         let mut watched = Watched::new(TableRef { name: "a".into(), uri: "a.lance".into() });
         let remap = JobSpec::Remap { indexes: Vec::new() };
-        let report = |end| JobReport::new("remap", Vec::new(), 0, end);
-        let lost = || report(JobEnd::Superseded { why: String::new() });
-        let mut waits = |report: &JobReport| {
-            watched.raced(report, &policy, 1_000);
+        let mut waits = |outcome: &str| {
+            watched.raced("remap", outcome, &policy, 1_000);
             watched.waits_until(&remap, &policy)
         };
-        assert_eq!([waits(&lost()), waits(&lost()), waits(&lost())], [1_000, 61_000, 121_000]);
-        assert_eq!([waits(&report(JobEnd::Remapped)), waits(&lost())], [0, 1_000]);
+        assert_eq!(["superseded"; 3].map(&mut waits), [1_000, 61_000, 121_000]);
+        assert_eq!(["done", "superseded"].map(&mut waits), [0, 1_000]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Settings of the executor itself.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
@@ -22,10 +23,9 @@ pub const OWN: &[Own] = &[
         key: "tables_at_once",
         env: "CARETAKER_TABLES_AT_ONCE",
         value_name: "COUNT",
-        help: "Tables whose jobs run at the same time. 1 to 1024.",
+        help: "Tables that one command works on, or looks at, at the same time. 1 to 1024.",
         set: |s, text| {
-            let count = number(text, 1024).and_then(|n| usize::try_from(n).ok());
-            s.tables_at_once = count.ok_or("write a whole number from 1 to 1024")?;
+            s.tables_at_once = small(number(text, 1024)).ok_or("write a whole number from 1 to 1024")?;
             Ok(())
         },
         text: |s| s.tables_at_once.to_string(),
@@ -34,7 +34,7 @@ pub const OWN: &[Own] = &[
         key: "state_dir",
         env: "CARETAKER_STATE_DIR",
         value_name: "DIR",
-        help: "Folder of the job history, which a restart must not forget: auto ($XDG_STATE_HOME/caretaker, or \
+        help: "Folder of the job registry, which a restart must not forget: auto ($XDG_STATE_HOME/caretaker, or \
                ~/.local/state/caretaker), none (only in memory), or a path.",
         set: |s, text| {
             s.state_dir = match text {
@@ -50,6 +50,81 @@ pub const OWN: &[Own] = &[
             StateDir::None => "none".into(),
             StateDir::Path(path) => path.display().to_string(),
         },
+    },
+    Own {
+        key: "registry",
+        env: "CARETAKER_REGISTRY",
+        value_name: "URL",
+        help: "Job registry of a fleet: postgres://user@host:5432/database, or file (an SQLite file in the state \
+               folder). Every process of the fleet names the same one. A password is best left to the environment \
+               (PGPASSWORD) or to ~/.pgpass.",
+        set: |s, text| {
+            s.registry = match text {
+                "file" => None,
+                url if url.starts_with("postgres://") || url.starts_with("postgresql://") => Some(url.into()),
+                _ => return Err("write file, or an address such as postgres://user@host:5432/database"),
+            };
+            Ok(())
+        },
+        text: |s| s.registry.as_deref().map_or_else(|| "file".into(), crate::registry::shown),
+    },
+    Own {
+        key: "worker_jobs",
+        env: "CARETAKER_WORKER_JOBS",
+        value_name: "COUNT",
+        help: "Jobs that this process runs at the same time, as `serve` or `worker`. 0 to 1024; 0: none, it only decides.",
+        set: |s, text| {
+            let count = if text == "0" { Some(0) } else { number(text, 1024) };
+            s.worker.jobs = small(count).ok_or("write a whole number from 0 to 1024")?;
+            Ok(())
+        },
+        text: |s| s.worker.jobs.to_string(),
+    },
+    Own {
+        key: "worker_memory_bytes",
+        env: "CARETAKER_WORKER_MEMORY_BYTES",
+        value_name: "BYTES",
+        help: "Memory of all jobs that this process runs: it takes none that needs more than is left. auto is half of \
+               what the machine, or its container, has.",
+        set: |s, text| {
+            const RIGHT: &str = "write auto, or a size such as 8GiB";
+            s.worker.memory_bytes = match text {
+                "auto" => None,
+                text => Some(bytes(text).ok_or(RIGHT)?),
+            };
+            Ok(())
+        },
+        text: |s| s.worker.memory_bytes.map_or_else(|| "auto".into(), |bytes| bytes.to_string()),
+    },
+    Own {
+        key: "remote_maintenance",
+        env: "CARETAKER_REMOTE_MAINTENANCE",
+        value_name: "SWITCH",
+        help: "on: folds are jobs for any worker of the registry. off: `serve` runs those of its tables itself, at most \
+               2 at once, and they share one byte budget (R2.6).",
+        set: |s, text| {
+            s.worker.remote = match text {
+                "on" | "true" | "1" => true,
+                "off" | "false" | "0" => false,
+                _ => return Err("write on or off"),
+            };
+            Ok(())
+        },
+        text: |s| if s.worker.remote { "on".into() } else { "off".into() },
+    },
+    Own {
+        key: "job_stall_secs",
+        env: "CARETAKER_JOB_STALL_SECS",
+        value_name: "SECONDS",
+        help: "A job that does nothing for so long is stopped and has failed; three times as long where it can't tell how \
+               far it is. It should be longer than the storage's own time-outs with all their retries. 60 to 86400; 0: \
+               never.",
+        set: |s, text| {
+            let secs = if text == "0" { Some(0) } else { number(text, 86_400).filter(|secs| *secs >= 60) };
+            s.worker.stall = Duration::from_secs(secs.ok_or("write 0, or a whole number from 60 to 86400")?);
+            Ok(())
+        },
+        text: |s| s.worker.stall.as_secs().to_string(),
     },
     Own {
         key: "listen",
@@ -108,6 +183,17 @@ pub const OWN: &[Own] = &[
         text: |s| if s.log_format == LogFormat::Json { "json".into() } else { "text".into() },
     },
 ];
+
+fn small(number: Option<u64>) -> Option<usize> {
+    number.and_then(|n| usize::try_from(n).ok())
+}
+
+/// A whole number with or without one of the binary units.
+fn bytes(text: &str) -> Option<u64> {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("", 0)];
+    let (number, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    self::number(number, u64::MAX >> shift).map(|n| n << shift)
+}
 
 /// A whole number from 1 to `max`.
 fn number(text: &str, max: u64) -> Option<u64> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::FutureExt;
 use planner::job::{IndexOp, JobSpec};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -23,16 +24,16 @@ pub(super) const BUDGET_UNIT: u64 = 1 << 20;
 
 impl Tender {
     /// Runs due jobs in plan order; all folds of the table go into one pass and one commit.
-    pub(crate) async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
+    pub(super) async fn run(&self, table: &Table, due: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let mut reports = Vec::new();
         let (folds, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(|job| matches!(job, JobSpec::Fold { .. }));
         let (first, last): (Vec<_>, Vec<_>) = rest.into_iter().partition(|job| matches!(job, JobSpec::CatchUp { .. }));
         for job in first {
-            reports.push(self.compared(table, &job, progress).await);
+            reports.extend(self.here(table, vec![job], progress).await);
         }
         let folding = !folds.is_empty() && !self.stops(&reports);
         if folding {
-            reports.extend(self.fold(table, folds, progress).await);
+            reports.extend(self.here(table, self.one_pass(folds), progress).await);
         }
         for job in last {
             if self.stops(&reports) {
@@ -43,9 +44,25 @@ impl Tender {
             if folding && job.shard().is_some() {
                 continue;
             }
-            reports.push(self.compared(table, &job, progress).await);
+            reports.extend(self.here(table, vec![job], progress).await);
         }
         reports
+    }
+
+    /// As many folds as one pass may take, oldest plan first; always one.
+    fn one_pass(&self, folds: Vec<JobSpec>) -> Vec<JobSpec> {
+        let mut left = self.policy.pass_bytes;
+        let mut taken = Vec::new();
+        for job in folds {
+            let JobSpec::Fold { bytes, .. } = &job else { continue };
+            // An unmeasured prefix counts as a whole pass.
+            let size = bytes.unwrap_or(self.policy.pass_bytes);
+            if taken.is_empty() || size <= left {
+                left = left.saturating_sub(size);
+                taken.push(job);
+            }
+        }
+        taken
     }
 
     /// Whether no further job begins: the process is to stop, or a job changed the table's answers.
@@ -54,7 +71,7 @@ impl Tender {
     }
 
     /// Runs a job, and where it is one of those chosen compares the table's answers around it.
-    async fn compared(&self, table: &Table, job: &JobSpec, progress: &Progress) -> JobReport {
+    pub(super) async fn compared(&self, table: &Table, job: &JobSpec, progress: &Progress) -> JobReport {
         let started = Instant::now();
         let work = match job {
             JobSpec::CatchUp { indexes, .. } | JobSpec::Index { indexes, .. } => Work::Indexes(indexes),
@@ -62,7 +79,7 @@ impl Tender {
             _ => Work::Base,
         };
         let before = self.before(table, &job.kind(), &work).await;
-        let end = self.run_one(table, job, progress).await;
+        let end = self.run_one(table, job, progress).boxed().await;
         let (end, answers) = after(table, &work, before, end).await;
         JobReport { answers, ..JobReport::new(job.kind(), on(job), millis(started), end) }
     }
@@ -145,15 +162,11 @@ impl Tender {
     }
 
     /// One pass over every shard that is due. A shard whose latch is held is left out.
-    async fn fold(&self, table: &Table, jobs: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
+    pub(super) async fn fold(&self, table: &Table, jobs: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let (mut reports, mut held, mut prefixes, mut wanted) = (Vec::new(), Vec::new(), Vec::new(), 0u64);
         for job in jobs {
             let JobSpec::Fold { shard, sstables, bytes } = &job else { continue };
-            // An unmeasured prefix counts as a whole pass.
             let size = bytes.unwrap_or(self.policy.pass_bytes);
-            if !prefixes.is_empty() && wanted + size > self.policy.pass_bytes {
-                continue;
-            }
             match self.latches.take(table, shard, now_ms()) {
                 Ok(latch) => {
                     wanted += size;
@@ -168,7 +181,7 @@ impl Tender {
         }
         let (started, kind, work) = (Instant::now(), "memwal_compaction", Work::Fold(&prefixes));
         let before = self.before(table, kind, &work).await;
-        let end = self.pass(table, &prefixes, wanted, progress).await.map(JobEnd::Folded);
+        let end = self.pass(table, &prefixes, wanted, progress).boxed().await.map(JobEnd::Folded);
         let (end, answers) = after(table, &work, before, end).await;
         drop(held);
         let on = prefixes.iter().map(|p| p.shard.clone()).collect();
@@ -183,10 +196,12 @@ impl Tender {
         bytes: u64,
         progress: &Arc<Progress>,
     ) -> Result<FoldReport> {
-        let _slot = acquire(&self.passes, 1).await?;
         let whole = self.policy.pass_bytes.div_ceil(BUDGET_UNIT).max(1);
         let share = bytes.div_ceil(BUDGET_UNIT).clamp(1, whole).min(u64::from(u32::MAX)) as u32;
-        let _bytes = acquire(&self.budget, share).await?;
+        let _held = match self.shared {
+            true => Some((acquire(&self.passes, 1).await?, acquire(&self.budget, share).await?)),
+            false => None,
+        };
         let memory = self.policy.pass_memory_bytes / PASSES_MAX as u64;
         let (_, report) = fold(table, prefixes, memory, progress).await?;
         Ok(report)

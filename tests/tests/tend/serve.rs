@@ -10,10 +10,11 @@ use arrow_schema::{DataType, Field, Schema};
 use caretaker_tests::{Lsm, Options, column, rows};
 use executor::catalog::Root;
 use executor::fault::hook;
-use executor::history::History;
+use executor::registry::{Member, Place, Registry, Role};
 use executor::serve::Service;
 use executor::table::session;
 use executor::tend::Tender;
+use executor::worker::Limits;
 use lance::Dataset;
 use lance::dataset::{WriteMode, WriteParams};
 use planner::policy::{AgentPolicy, CleanupPolicy, Policy};
@@ -41,15 +42,16 @@ struct Serving {
 }
 
 impl Serving {
-    async fn of(root: &Path, policy: Policy, history: History) -> Self {
+    async fn of(root: &Path, policy: Policy, history: Registry) -> Self {
         let (stop, session) = (CancellationToken::new(), session());
         let mut tender = Tender::new(policy, session.clone(), stop.clone());
-        tender.history = history;
+        tender.registry = history;
         let service = Service {
             root: Root::parse(root.to_str().unwrap()).unwrap(),
             session,
             tender: Arc::new(tender),
-            tables_at_once: 2,
+            member: Member::here(Role::Agent, root.to_str().unwrap()),
+            limits: Limits { jobs: 2, folds: 2, memory_bytes: 1 << 32, own: 0 },
             listen: Some("127.0.0.1:0".parse().unwrap()),
         };
         let (bound, address) = tokio::sync::oneshot::channel();
@@ -122,7 +124,7 @@ async fn lsm() -> Lsm {
 #[tokio::test(flavor = "multi_thread")]
 async fn r2_1_the_walk_notices_an_sstable_and_the_stop_waits_for_the_fold() {
     let (mut t, state) = (lsm().await, tempfile::tempdir().unwrap());
-    let history = History::open(state.path()).await.unwrap();
+    let history = Registry::open(&Place::Folder(state.path().into())).await.unwrap();
     let serving = Serving::of(t.dir.path(), quick(), history.clone()).await;
     serving.until(&table("version", "t"), |v| v.is_some()).await;
     assert_eq!(serving.ask("GET /healthz").await, (200, "ok\n".into()));
@@ -140,7 +142,7 @@ async fn r2_1_the_walk_notices_an_sstable_and_the_stop_waits_for_the_fold() {
     // A shard's manifest is no version of the base: no file event tells of it.
     t.sstable(json!([{"id": 1, "v": "a"}])).await;
     tokio::time::timeout(DEADLINE, began.notified()).await.expect("the walk noticed");
-    assert_eq!(serving.metric("caretaker_tables_with_open_jobs{state=\"running\"}").await, Some(1.0));
+    serving.until("caretaker_registry_jobs{state=\"running\"}", |n| n == Some(1.0)).await;
     serving.stop.cancel();
     let begun = Instant::now();
     while serving.ask("GET /readyz").await.0 != 503 {
@@ -151,7 +153,7 @@ async fn r2_1_the_walk_notices_an_sstable_and_the_stop_waits_for_the_fold() {
     go.notify_one();
     serving.end().await;
     assert_eq!((t.compacted().await, t.base().await.len()), (1, 1));
-    let results = History::look(state.path()).await.unwrap().results(&t.uri, 9).await.unwrap();
+    let results = Registry::look(&Place::Folder(state.path().into())).await.unwrap().results(&t.uri, 9).await.unwrap();
     assert_eq!(
         results.iter().map(|r| (r.job.as_str(), r.outcome.as_str())).collect::<Vec<_>>(),
         [("memwal_compaction", "done")]
@@ -164,7 +166,7 @@ async fn a_table_that_nobody_writes_is_looked_at_and_not_evaluated_again() {
     write(t.dir.path(), "a b", json!([{"id": 1}])).await;
     t.sstable(json!([{"id": 1, "v": "a"}])).await;
     let lazy = Policy { trigger_count: 9, ..quick() };
-    let serving = Serving::of(t.dir.path(), lazy, History::default()).await;
+    let serving = Serving::of(t.dir.path(), lazy, Registry::default()).await;
     let done = "caretaker_evaluations_total{outcome=\"done\"}";
     serving.until(done, |n| n >= Some(2.0)).await;
     let (evaluated, walked) = (serving.metric(done).await, serving.metric("caretaker_walks_total").await.unwrap());
@@ -178,12 +180,12 @@ async fn what_a_job_left_to_do_is_found_by_the_evaluation_after_it() {
     let mut t = lsm().await;
     t.sstable(json!([{"id": 1, "v": "a"}])).await;
     t.close_writer().await;
-    let serving = Serving::of(t.dir.path(), quick(), History::default()).await;
+    let serving = Serving::of(t.dir.path(), quick(), Registry::default()).await;
     serving.until("caretaker_jobs_total{outcome=\"done\",type=\"memwal_retire\"}", |n| n == Some(1.0)).await;
     serving.until(&table("unfolded_sstables", "t"), |n| n == Some(0.0)).await;
     assert!(t.listed().await.is_empty());
     // It comes to rest: no further job, though the fold and the retirement have changed the table.
-    serving.until("caretaker_tables_with_open_jobs{state=\"running\"}", |n| n == Some(0.0)).await;
+    serving.until("caretaker_registry_jobs{state=\"running\"}", |n| n == Some(0.0)).await;
     assert_eq!(serving.metric("caretaker_jobs_total{outcome=\"done\",type=\"memwal_compaction\"}").await, Some(1.0));
     serving.end().await;
 }
@@ -202,7 +204,7 @@ async fn r4_2_a_restart_does_not_forget_the_last_cleanup() {
         serving.until(&table("version", "t"), |v| v.is_some()).await;
         serving
     };
-    let history = async || History::open(state.path()).await.unwrap();
+    let history = async || Registry::open(&Place::Folder(state.path().into())).await.unwrap();
     let first = serve(history().await).await;
     first.until(series, |n| n == Some(1.0)).await;
     first.end().await;
@@ -210,7 +212,7 @@ async fn r4_2_a_restart_does_not_forget_the_last_cleanup() {
     again.until("caretaker_walks_total", |n| n >= Some(3.0)).await;
     assert_eq!(again.metric(series).await, None, "it was cleaned up before");
     again.end().await;
-    let forgetful = serve(History::default()).await;
+    let forgetful = serve(Registry::default()).await;
     forgetful.until(series, |n| n == Some(1.0)).await;
     forgetful.end().await;
 }
@@ -222,7 +224,7 @@ async fn r5_2_an_evaluation_that_hangs_or_panics_fails_alone_and_is_tried_again(
     write(root.path(), "works", json!([{"id": 1}])).await;
     hook(&uris[0], "evaluate.before", Some(Arc::new(|| Box::pin(std::future::pending()))));
     hook(&uris[1], "evaluate.before", Some(Arc::new(|| Box::pin(async { panic!("on purpose") }))));
-    let serving = Serving::of(root.path(), quick(), History::default()).await;
+    let serving = Serving::of(root.path(), quick(), Registry::default()).await;
     for name in ["hangs", "dies"] {
         serving.until(&table("failures", name), |n| n.is_some_and(|n| n >= 2.0)).await;
         assert_eq!(serving.metric(&table("version", name)).await, None);
@@ -249,7 +251,7 @@ async fn r5_2_tables_come_and_go_and_so_do_their_series() {
     for name in ["stays", "goes"] {
         write(root.path(), name, json!([{"id": 1}])).await;
     }
-    let serving = Serving::of(root.path(), quick(), History::default()).await;
+    let serving = Serving::of(root.path(), quick(), Registry::default()).await;
     serving.until(&table("version", "goes"), |v| v.is_some()).await;
     std::fs::remove_dir_all(root.path().join("goes.lance")).unwrap();
     serving.until(&table("failures", "goes"), |v| v.is_none()).await;
@@ -264,7 +266,7 @@ async fn r5_2_tables_come_and_go_and_so_do_their_series() {
 async fn with_the_walk_off_file_events_and_the_hook_still_tell_of_a_write() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), "a b", json!([{"id": 1}])).await;
-    let serving = Serving::of(root.path(), Policy { tick_ms: 0, ..quick() }, History::default()).await;
+    let serving = Serving::of(root.path(), Policy { tick_ms: 0, ..quick() }, Registry::default()).await;
     serving.until(&table("version", "a b"), |v| v == Some(1.0)).await;
     write(root.path(), "a b", json!([{"id": 2}])).await;
     serving.until(&table("version", "a b"), |v| v == Some(2.0)).await;
@@ -285,7 +287,7 @@ async fn a_job_that_keeps_failing_waits_longer_each_time_and_the_table_is_still_
     hook(&t.uri, "fold.written", Some(Arc::new(|| Box::pin(async { panic!("on purpose") }))));
     let mut policy = quick();
     (policy.agent.backoff_ms, policy.agent.sweep_ms) = (1_000, HOUR_MS);
-    let serving = Serving::of(t.dir.path(), policy, History::default()).await;
+    let serving = Serving::of(t.dir.path(), policy, Registry::default()).await;
     let failed = "caretaker_jobs_total{outcome=\"failed\",type=\"memwal_compaction\"}";
     let began = Instant::now();
     serving.until(failed, |n| n >= Some(2.0)).await;

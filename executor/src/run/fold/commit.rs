@@ -42,6 +42,7 @@ impl Change {
             .build();
         let id = transaction.uuid.clone();
         crate::fault::at(&table.uri, "fold.before_commit").await;
+        table.fence.check().await?;
         let committed = CommitBuilder::new(dataset.clone()).with_affected_rows(affected).execute(transaction).await;
         match committed {
             Ok(dataset) => Ok(Table { dataset: Arc::new(dataset), ..table.clone() }),

@@ -8,7 +8,6 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
-use lance::Dataset;
 use lance::dataset::transaction::Operation;
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
 use lance_table::format::{Fragment, RowIdMeta};
@@ -21,10 +20,11 @@ use super::source::{Source, addresses};
 use crate::error::{Doing, Error, Result};
 use crate::run::Progress;
 use crate::run::scan::ScanLimits;
+use crate::table::Table;
 
 /// What one pass puts into the base.
 pub(super) struct Rows<'a> {
-    pub(super) dataset: &'a Arc<Dataset>,
+    pub(super) table: &'a Table,
     pub(super) sources: &'a [Source],
     pub(super) key: &'a [String],
     pub(super) limits: ScanLimits,
@@ -38,7 +38,7 @@ impl Rows<'_> {
             return Ok(Vec::new());
         }
         let params = WriteParams { mode: WriteMode::Append, ..Default::default() };
-        let transaction = InsertBuilder::new(self.dataset.clone())
+        let transaction = InsertBuilder::new(self.table.dataset.clone())
             .with_params(&params)
             .execute_uncommitted_stream(self.stream(picked)?)
             .await
@@ -66,7 +66,7 @@ impl Rows<'_> {
 
     /// The picked rows in the table's own columns, by source, then by address.
     fn stream(&self, picked: &[RoaringTreemap]) -> Result<SendableRecordBatchStream> {
-        let columns = Arc::new(Columns::new(self.dataset.schema(), self.key));
+        let columns = Arc::new(Columns::new(self.table.dataset.schema(), self.key));
         let scans: Vec<_> = self
             .sources
             .iter()
@@ -75,7 +75,9 @@ impl Rows<'_> {
             .map(|(source, picked)| {
                 let picked = (picked.len() < source.rows).then(|| picked.clone());
                 let (columns, progress, from) = (columns.clone(), self.progress.clone(), source.schema.clone());
+                let fence = self.table.fence.clone();
                 let rows = source.scan_rows(self.limits).map(move |batch| {
+                    fence.pass()?;
                     let batch = pick(batch?, picked.as_ref())?;
                     progress.rows(batch.num_rows() as u64);
                     columns.of_table(&batch, &from)

@@ -57,7 +57,7 @@ fn labels(mut rest: &str) -> (BTreeMap<String, String>, &str) {
 }
 
 fn metrics() -> Metrics {
-    Metrics::new(Arc::new(ObjectStore::memory())).expect("they fit together")
+    Metrics::new(Some(Arc::new(ObjectStore::memory()))).expect("they fit together")
 }
 
 fn read(metrics: &Metrics, now_ms: u64) -> BTreeMap<Series, f64> {
@@ -139,8 +139,8 @@ fn ages_go_on_while_nothing_is_evaluated() {
 fn r5_1_coverage_is_exported_under_its_names() {
     let metrics = metrics();
     let coverage = |cycles| Coverage { never_evaluated: 3, cycles_completed_total: cycles, ..Coverage::default() };
-    metrics.ticked(&coverage(1), 2, (1, 1), 9_000);
-    metrics.ticked(&coverage(4), 2, (1, 1), 9_000);
+    metrics.ticked(&coverage(1), 2, 9_000);
+    metrics.ticked(&coverage(4), 2, 9_000);
     let found = read(&metrics, 9_000);
     for (name, value) in coverage(4).metrics() {
         assert_eq!(found[&(name.to_string(), BTreeMap::new())], value as f64, "{name}");
@@ -156,7 +156,8 @@ fn everything() -> BTreeMap<Series, f64> {
     metrics.table("a", &measured, 1_000);
     metrics.evaluated("done", Some(Duration::from_millis(30)));
     metrics.listed(0, 1_000);
-    metrics.ticked(&Coverage::default(), 0, (0, 0), 1_000);
+    metrics.ticked(&Coverage::default(), 0, 1_000);
+    metrics.jobs((0, 0), 1);
     let folded = FoldReport { rows_inserted: 3, bytes_written: 90, ..FoldReport::default() };
     let end = JobEnd::Folded(folded);
     metrics.job(&JobReport::new("memwal_compaction", Vec::new(), 1_500, end));

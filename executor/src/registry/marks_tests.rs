@@ -1,11 +1,19 @@
-//! What a restart, a failure and another process do to the history.
+//! What a restart, a failure and another process do to the registry.
 
-use planner::facts::IndexFacts;
+use std::path::Path;
+
+use planner::facts::{FailedFacts, IndexFacts, TableFacts};
 
 use super::*;
+use crate::error::Error;
+use crate::report::{JobEnd, JobReport};
 use crate::run::cleanup::CleanupReport;
 
 const T: &str = "/db/t.lance";
+
+fn place(dir: &Path) -> Place {
+    Place::Folder(dir.into())
+}
 
 fn job(job: &str, end: JobEnd) -> JobReport {
     JobReport::new(job, Vec::new(), 5, end)
@@ -32,9 +40,9 @@ fn lagging(indexes: &[(&str, u64)]) -> TableFacts {
     TableFacts { indexes: indexes.iter().map(index).collect(), ..TableFacts::default() }
 }
 
-async fn completed(history: &History, uri: &str, now_ms: u64) -> TableFacts {
+async fn completed(registry: &Registry, uri: &str, now_ms: u64) -> TableFacts {
     let mut facts = lagging(&[("i", 3)]);
-    history.complete(uri, &mut facts, now_ms).await.expect("it can be read");
+    registry.complete(uri, &mut facts, now_ms).await.expect("it can be read");
     facts
 }
 
@@ -45,16 +53,16 @@ fn marks(facts: &TableFacts) -> (Option<(u64, u64, u64)>, Option<u64>) {
 }
 
 #[tokio::test]
-async fn the_history_outlives_a_restart_and_is_the_tables_own() {
+async fn the_registry_outlives_a_restart_and_is_the_tables_own() {
     let dir = tempfile::tempdir().expect("a folder");
-    let history = History::open(dir.path()).await.expect("a new file");
-    completed(&history, T, 1_000).await;
-    history.record(T, &cleaned(100, 103), 2_000).await.expect("written");
+    let registry = Registry::open(&place(dir.path())).await.expect("a new file");
+    completed(&registry, T, 1_000).await;
+    registry.record(T, &cleaned(100, 103), 2_000).await.expect("written");
     for at in [3_000, 4_000] {
-        history.record(T, &failed("compact"), at).await.expect("written");
+        registry.record(T, &failed("compact"), at).await.expect("written");
     }
-    drop(history);
-    let again = History::open(dir.path()).await.expect("the same file");
+    drop(registry);
+    let again = Registry::open(&place(dir.path())).await.expect("the same file");
     let facts = completed(&again, T, 9_000).await;
     assert_eq!(marks(&facts), (Some((100, 2_000, 103)), None));
     assert_eq!(facts.failed, [FailedFacts { kind: "compact".into(), times: 2, last_at_ms: 4_000 }]);
@@ -68,24 +76,24 @@ async fn the_history_outlives_a_restart_and_is_the_tables_own() {
 
 #[tokio::test]
 async fn pln_03_a_run_that_failed_or_lost_a_race_moves_no_mark_of_the_last_success() {
-    let history = History::default();
-    history.record(T, &cleaned(100, 100), 1_000).await.expect("written");
-    history.record(T, &failed("cleanup"), 2_000).await.expect("written");
-    history.record(T, &superseded("cleanup"), 3_000).await.expect("written");
-    let facts = completed(&history, T, 4_000).await;
+    let registry = Registry::default();
+    registry.record(T, &cleaned(100, 100), 1_000).await.expect("written");
+    registry.record(T, &failed("cleanup"), 2_000).await.expect("written");
+    registry.record(T, &superseded("cleanup"), 3_000).await.expect("written");
+    let facts = completed(&registry, T, 4_000).await;
     assert_eq!(marks(&facts), (Some((100, 1_000, 100)), Some(2_000)));
     assert_eq!(facts.failed.iter().map(|f| f.times).collect::<Vec<_>>(), [1], "a lost race is no failure");
-    history.record(T, &cleaned(150, 151), 5_000).await.expect("written");
-    let facts = completed(&history, T, 6_000).await;
+    registry.record(T, &cleaned(150, 151), 5_000).await.expect("written");
+    let facts = completed(&registry, T, 6_000).await;
     assert_eq!((marks(&facts), facts.failed.len()), ((Some((150, 5_000, 151)), Some(2_000)), 0));
 }
 
 #[tokio::test]
 async fn an_index_lacks_rows_since_it_was_first_seen_to() {
-    let history = History::default();
+    let registry = Registry::default();
     let since = async |indexes: &[(&str, u64)], now_ms| {
         let mut facts = lagging(indexes);
-        history.complete(T, &mut facts, now_ms).await.expect("read");
+        registry.complete(T, &mut facts, now_ms).await.expect("read");
         facts.indexes.into_iter().map(|index| index.unindexed_since_ms).collect::<Vec<_>>()
     };
     assert_eq!(since(&[("a", 1), ("b", 0)], 10).await, [Some(10), None]);
@@ -96,38 +104,27 @@ async fn an_index_lacks_rows_since_it_was_first_seen_to() {
 }
 
 #[tokio::test]
-async fn results_are_kept_for_14_days_and_a_bounded_number_of_them() {
-    let history = History::default();
-    let day = 24 * 3_600_000;
-    history.record("/old", &superseded("fold"), 0).await.expect("written");
-    for n in 0..RESULTS_MAX + 5 {
-        history.record(T, &superseded("fold"), day + n).await.expect("written");
-    }
-    let count = async |uri: &str| history.results(uri, 1 << 20).await.expect("read").len() as u64;
-    assert_eq!((count("/old").await, count(T).await), (1, RESULTS_MAX));
-    history.record(T, &superseded("fold"), 14 * day + 1).await.expect("written");
-    assert_eq!((count("/old").await, count(T).await), (0, RESULTS_MAX), "any table's end forgets what is old");
-}
-
-#[tokio::test]
 async fn the_last_success_is_of_any_kind_and_no_failure_or_lost_race() {
-    let history = History::default();
-    assert_eq!(history.last_success(T).await.expect("read"), None);
+    let registry = Registry::default();
+    assert_eq!(registry.last_success(T).await.expect("read"), None);
     for (n, ended) in [cleaned(1, 2), failed("compact"), superseded("memwal_compaction")].iter().enumerate() {
-        history.record(T, ended, 1_000 + n as u64).await.expect("written");
+        registry.record(T, ended, 1_000 + n as u64).await.expect("written");
     }
     let last = LastSuccess { job: "cleanup".into(), ended_at_ms: 1_000 };
-    assert_eq!(history.last_success(T).await.expect("read"), Some(last));
-    assert_eq!(history.last_success("/other").await.expect("read"), None);
+    assert_eq!(registry.last_success(T).await.expect("read"), Some(last));
+    assert_eq!(registry.last_success("/other").await.expect("read"), None);
 }
 
 #[tokio::test]
 async fn two_processes_may_write_at_once() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (one, two) = (History::open(dir.path()).await.expect("new"), History::open(dir.path()).await.expect("open"));
-    let write = async |history: &History, uri: &str| {
+    let (one, two) = (
+        Registry::open(&place(dir.path())).await.expect("new"),
+        Registry::open(&place(dir.path())).await.expect("open"),
+    );
+    let write = async |registry: &Registry, uri: &str| {
         for n in 0..50 {
-            history.record(uri, &failed("compact"), n).await.expect("the other waits");
+            registry.record(uri, &failed("compact"), n).await.expect("the other waits");
         }
     };
     tokio::join!(write(&one, T), write(&two, T));
@@ -137,12 +134,12 @@ async fn two_processes_may_write_at_once() {
 #[tokio::test]
 async fn a_look_changes_nothing_and_needs_no_file() {
     let dir = tempfile::tempdir().expect("a folder");
-    let looked = History::look(&dir.path().join("none")).await.expect("an empty one");
+    let looked = Registry::look(&place(&dir.path().join("none"))).await.expect("an empty one");
     assert_eq!(completed(&looked, T, 7).await.indexes[0].unindexed_since_ms, Some(7));
     assert!(!dir.path().join("none").exists());
-    let written = History::open(dir.path()).await.expect("new");
+    let written = Registry::open(&place(dir.path())).await.expect("new");
     written.record(T, &cleaned(1, 1), 5).await.expect("written");
-    let looked = History::look(dir.path()).await.expect("there is one");
+    let looked = Registry::look(&place(dir.path())).await.expect("there is one");
     let facts = completed(&looked, T, 7).await;
     assert_eq!((marks(&facts).0, facts.indexes[0].unindexed_since_ms), (Some((1, 5, 1)), Some(7)));
     assert_eq!(completed(&written, T, 9).await.indexes[0].unindexed_since_ms, Some(9), "the look noted nothing");
@@ -151,10 +148,10 @@ async fn a_look_changes_nothing_and_needs_no_file() {
 #[tokio::test]
 async fn a_file_of_a_newer_version_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a folder");
-    let history = History::open(dir.path()).await.expect("new");
-    sqlx::raw_sql("PRAGMA user_version = 99").execute(&history.pool).await.expect("set");
-    drop(history);
-    for refused in [History::open(dir.path()).await, History::look(dir.path()).await] {
+    let registry = Registry::open(&place(dir.path())).await.expect("new");
+    sqlx::raw_sql("PRAGMA user_version = 99").execute(&registry.store.pool).await.expect("set");
+    drop(registry);
+    for refused in [Registry::open(&place(dir.path())).await, Registry::look(&place(dir.path())).await] {
         let why = refused.expect_err("newer").to_string();
         assert!(why.contains("caretaker.sqlite") && why.contains("schema 99") && why.contains("--state-dir"), "{why}");
     }
@@ -165,7 +162,7 @@ async fn a_file_that_is_damaged_or_can_not_be_written_is_refused_with_what_to_do
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("caretaker.sqlite"), "no database at all, but long enough".repeat(40))
         .expect("file");
-    for refused in [History::open(dir.path()).await, History::look(dir.path()).await] {
+    for refused in [Registry::open(&place(dir.path())).await, Registry::look(&place(dir.path())).await] {
         let error = refused.expect_err("damaged");
         assert!(
             matches!(&error, Error::Invalid(why) if why.contains("damaged") && why.contains("move it away")),
@@ -174,10 +171,10 @@ async fn a_file_that_is_damaged_or_can_not_be_written_is_refused_with_what_to_do
     }
     let file = dir.path().join("file");
     std::fs::write(&file, "").expect("file");
-    let error = History::open(&file).await.expect_err("no folder");
+    let error = Registry::open(&place(&file)).await.expect_err("no folder");
     assert!(matches!(&error, Error::Invalid(why) if why.contains("--state-dir")), "{error}");
     let taken = dir.path().join("taken");
     std::fs::create_dir_all(taken.join("caretaker.sqlite")).expect("folder");
-    let error = History::open(&taken).await.expect_err("a folder in its place");
+    let error = Registry::open(&place(&taken)).await.expect_err("a folder in its place");
     assert!(matches!(&error, Error::Invalid(why) if why.contains("can't be opened")), "{error}");
 }

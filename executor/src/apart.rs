@@ -34,7 +34,7 @@ pub async fn tend_apart(
 }
 
 /// `work`, with a panic in it as an error.
-pub(super) async fn caught<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn caught<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().map(ToString::to_string);
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
