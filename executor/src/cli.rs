@@ -6,28 +6,31 @@ mod compact;
 mod config;
 mod each;
 mod facts;
+mod flags;
+mod jobs;
 mod log;
 mod out;
 mod plan;
 mod run;
 mod status;
 mod verify;
+mod worker;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lance::session::Session;
 use planner::plan::Trigger;
 use tokio_util::sync::CancellationToken;
 
 use self::bars::Bars;
+use self::flags::{config_arg, flag, from_flags, load, old, read_settings};
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
 use crate::registry::{Member, Place, Registry, Role};
 use crate::serve::Service;
-use crate::settings::{self, CONFIG_ENV, Given, Key, Settings, Source};
+use crate::settings::{self, Settings};
 use crate::signal::{BY_INTERRUPT, BY_TERM, Stop};
 use crate::tend::Tender;
 
@@ -47,6 +50,7 @@ Examples:
   caretaker status ./db                   how every table is, the worst first
   caretaker run ./db                      do it, until nothing is due
   caretaker serve s3://bucket/db          do it for ever
+  caretaker jobs list --table docs        what its jobs do and did
   caretaker compact ./db/docs.lance       fold one table now, whatever the triggers say
   caretaker cleanup ./db/docs.lance --dry-run    who holds its space
   caretaker facts ./db/docs.lance --json > facts.json
@@ -54,8 +58,9 @@ Examples:
   caretaker init-config > caretaker.toml";
 
 /// Commands with a flag for every setting.
-const WITH_SETTINGS: [&str; 9] =
-    ["run", "serve", "plan", "status", "compact", "cleanup", "verify", "facts", "settings"];
+const WITH_SETTINGS: [&str; 12] = [
+    "run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql",
+];
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -78,6 +83,16 @@ enum Command {
     Run(RunArgs),
     /// Do the same for ever: look at every table once a tick.
     Serve(ServeArgs),
+    /// Run jobs of a registry that processes of `serve` fill.
+    Worker(worker::WorkerArgs),
+    /// Show the jobs of the registry, or stop, hold and release one.
+    Jobs {
+        #[command(subcommand)]
+        command: jobs::JobsCommand,
+    },
+    /// The same as SQL: SHOW JOBS, SHOW JOB EVENTS, DESCRIBE JOB, CANCEL JOB, PAUSE JOB, RESUME JOB.
+    #[command(after_long_help = jobs::STATEMENTS)]
+    Sql(jobs::SqlArgs),
     /// Show what is due and why, and change nothing.
     Plan(PlanArgs),
     /// Show how every table is: one line each, the worst first.
@@ -250,7 +265,7 @@ pub fn main() -> ExitCode {
     let code = dispatch(cli.command, flags).map_or_else(
         |error| {
             // A program that reads JSON gets its answer there; people read the other stream.
-            if flags.is_some_and(|f| matches!(f.try_get_one::<bool>("json"), Ok(Some(true)))) {
+            if flags.is_some_and(wants_json) {
                 let _ = run::line(&serde_json::json!({ "error": error.to_string(), "kind": error.kind() }));
             }
             out::complain(&error);
@@ -259,6 +274,12 @@ pub fn main() -> ExitCode {
         Exit::code,
     );
     ExitCode::from(code)
+}
+
+/// Whether the command, or that of a command, was told so.
+fn wants_json(flags: &ArgMatches) -> bool {
+    let here = matches!(flags.try_get_one::<bool>("json"), Ok(Some(true)));
+    here || flags.subcommand().is_some_and(|(_, flags)| wants_json(flags))
 }
 
 fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
@@ -311,6 +332,9 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         Command::Facts(args) => {
             on(&args.table, settings()?, Intent::Look, async |work, _| facts::run(&args, &work).await)
         }
+        Command::Worker(args) => worker::run(&args, settings()?),
+        Command::Jobs { command } => jobs::run(command, settings()?),
+        Command::Sql(args) => jobs::sql(&args, settings()?),
         Command::Serve(args) => on(&args.root, settings()?, Intent::Serve, async |work, _| serve(work).await),
     }
 }
@@ -325,15 +349,19 @@ fn on(
     let bars = Bars::default();
     log::start(&settings, if intent == Intent::Serve { log::TALKING } else { log::QUIET }, bars.clone());
     let root = Root::parse(root)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
-    let exit = runtime.block_on(async {
+    block_on(async {
         let registry = registry(&settings, intent).await?;
         command(Work { root, session: crate::table::session(), settings, registry }, bars).await
-    });
+    })
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
+    let done = runtime.block_on(work);
     // Reads that nobody waits for any more must not hold the process.
     runtime.shutdown_background();
-    exit
+    done
 }
 
 async fn serve(work: Work) -> Result<Exit> {
@@ -389,67 +417,28 @@ fn command() -> clap::Command {
         .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
     for name in WITH_SETTINGS {
         command = command.mut_subcommand(name, |sub| {
-            sub.arg(config_arg()).args(settings::keys().map(flag)).args(settings::renamed().map(old))
+            // Those of `jobs` stand behind its own commands, too.
+            let all = |arg: clap::Arg| arg.global(name == "jobs");
+            sub.arg(all(config_arg())).args(settings::keys().map(flag).map(all)).args(settings::renamed().map(old).map(all))
         });
     }
     command
 }
 
-fn config_arg() -> Arg {
-    Arg::new("config")
-        .long("config")
-        .env(CONFIG_ENV)
-        .value_name("FILE")
-        .value_parser(clap::value_parser!(PathBuf))
-        .help("Settings file (TOML); `caretaker init-config` prints one")
-}
-
-fn flag(key: Key) -> Arg {
-    let default = match key.text(&Settings::default()) {
-        none if none == "by command" => String::new(),
-        default => format!(" [default: {default}]"),
-    };
-    let zero = key.zero().map(|zero| format!(" 0: {zero}.")).unwrap_or_default();
-    let arg = Arg::new(key.name()).long(key.flag()).value_name(key.value_name()).allow_hyphen_values(true);
-    arg.help(format!("{}{zero}{default} [env: {}]", key.help(), key.env()))
-        .hide_short_help(!key.name().starts_with("log_"))
-        .help_heading(SETTINGS)
-}
-
-/// A flag that is known only to be refused with its new name.
-fn old(key: &'static str) -> Arg {
-    Arg::new(key).long(key.replace('_', "-")).hide(true)
-}
-
-fn from_flags(flags: Option<&ArgMatches>) -> Vec<Given> {
-    let text = |key: &str| flags?.try_get_one::<String>(key).ok()?.cloned();
-    let keys = settings::keys().map(Key::name).chain(settings::renamed());
-    let given = keys.filter_map(|key| Some((key, text(key)?)));
-    given.map(|(key, text)| Given { key: key.into(), text, source: Source::Flag(key.replace('_', "-")) }).collect()
-}
-
-fn read_settings(path: &str) -> Result<Vec<Given>> {
-    let content = std::fs::read_to_string(path)
-        .map_err(|e| Error::Invalid(format!("can't read the settings file `{path}`: {e}")))?;
-    settings::from_file(path, &content)
-}
-
-fn load(flags: Option<&ArgMatches>) -> Result<Settings> {
-    let config = flags.and_then(|flags| flags.try_get_one::<PathBuf>("config").ok().flatten());
-    let file = config.map(|path| read_settings(&path.to_string_lossy())).transpose()?.unwrap_or_default();
-    let env = settings::from_env(|name| std::env::var_os(name))?;
-    Settings::resolve([file, env, from_flags(flags)].concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Source;
 
     #[test]
     fn every_setting_is_a_flag_of_every_command_that_uses_settings() {
         command().debug_assert();
         for name in WITH_SETTINGS {
-            let root = if name == "settings" { vec![] } else { vec!["db"] };
+            let root = match name {
+                "settings" | "worker" => vec![],
+                "jobs" => vec!["list"],
+                _ => vec!["db"],
+            };
             let line = ["caretaker", name].into_iter().chain(root).map(String::from);
             let flags = settings::keys().flat_map(|key| [format!("--{}", key.flag()), key.flag()]);
             let matches = command().try_get_matches_from(line.chain(flags)).expect("all flags are known");

@@ -17,6 +17,7 @@ pub mod serve;
 pub mod settings;
 pub mod show;
 pub mod signal;
+pub mod sql;
 pub mod status;
 pub mod table;
 pub mod tend;

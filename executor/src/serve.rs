@@ -41,6 +41,7 @@ use self::server::Server;
 use crate::catalog::Root;
 use crate::error::{Error, Result};
 use crate::registry::{Member, NewJob};
+use crate::report::JobReport;
 use crate::tend::Tender;
 use crate::worker::{Limits, Worker};
 
@@ -61,6 +62,44 @@ pub struct Service {
     pub limits: Limits,
     /// Where HTTP is answered; `None`: nowhere.
     pub listen: Option<SocketAddr>,
+}
+
+/// Runs a worker on its own, and answers HTTP about it, until `stop` and until its jobs have ended.
+///
+/// # Errors
+/// An address that can't be listened at, a registry that can't be joined.
+pub async fn work(
+    member: Member,
+    tender: Arc<Tender>,
+    limits: Limits,
+    listen: Option<SocketAddr>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let state = http::State::of_worker()?;
+    let answered = CancellationToken::new();
+    let http = match listen {
+        Some(address) => {
+            let listener = http::bind(address).await?;
+            tracing::info!(%address, "answering HTTP");
+            Some(tokio::spawn(http::answer(listener, state.clone(), answered.clone())))
+        }
+        None => None,
+    };
+    let (metrics, pulse, stopping) = (state.metrics.clone(), state.pulse.clone(), stop.clone());
+    let ended = Arc::new(move |report: &JobReport| metrics.job(report));
+    let beat = Arc::new(move || pulse.tick(crate::env::now_ms()));
+    let pulse = state.pulse;
+    let told = tokio::spawn(async move {
+        stopping.cancelled().await;
+        pulse.stop();
+    });
+    let worked = Worker { member, tender, limits, ended, beat }.run(stop).await;
+    told.abort();
+    answered.cancel();
+    if let Some(http) = http {
+        let _ = tokio::time::timeout(HTTP_DRAIN, http).await;
+    }
+    worked
 }
 
 impl Service {
@@ -109,7 +148,8 @@ impl Service {
         let (member, tender, limits) = (Member::of(&self.tender.name), self.tender.clone(), self.limits.clone());
         let server = Server::new(self, store)?;
         let metrics = server.state().metrics;
-        let worker = Worker { member, tender, limits, ended: Arc::new(move |report| metrics.job(report)) };
+        let ended = Arc::new(move |report: &JobReport| metrics.job(report));
+        let worker = Worker { member, tender, limits, ended, beat: Arc::new(|| ()) };
         let working = tokio::spawn(worker.run(stop.clone()));
         let answered = CancellationToken::new();
         let http = match listener {

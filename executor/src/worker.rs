@@ -49,6 +49,8 @@ pub struct Worker {
     pub limits: Limits,
     /// Told of each end.
     pub ended: Arc<dyn Fn(&JobReport) + Send + Sync>,
+    /// Told whenever the registry has answered.
+    pub beat: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// What runs.
@@ -140,8 +142,9 @@ impl Worker {
                     }
                 }
                 _ = beat.tick() => {
-                    if let Err(error) = registry.stay(&self.member).await {
-                        tracing::debug!(%error, "the registry did not hear from this worker");
+                    match registry.stay(&self.member).await {
+                        Ok(()) => (self.beat)(),
+                        Err(error) => tracing::debug!(%error, "the registry did not hear from this worker"),
                     }
                 }
                 _ = archive.tick() => self.archive(registry).await,

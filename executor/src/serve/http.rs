@@ -24,6 +24,7 @@ use super::heard::Heard;
 use super::metrics::Metrics;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
+use crate::registry::HEARTBEAT;
 
 /// Ticks that may be missed before the agent counts as stuck, and a grace for a busy machine.
 const TICKS_MISSED_MAX: u64 = 3;
@@ -35,6 +36,15 @@ pub(super) struct State {
     pub(super) heard: Heard,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pulse: Arc<Pulse>,
+}
+
+impl State {
+    /// That of a worker on its own: it has no tables, and is ready while the registry answers it.
+    pub(super) fn of_worker() -> Result<Self> {
+        let pulse = Arc::new(Pulse::new(u64::try_from(HEARTBEAT.as_millis()).unwrap_or(u64::MAX)));
+        pulse.list();
+        Ok(Self { heard: Heard::default(), metrics: Arc::new(Metrics::new(None)?), pulse })
+    }
 }
 
 /// Signs of life of the loop.
@@ -72,7 +82,7 @@ impl Pulse {
         } else if !self.listed.load(Ordering::Relaxed) {
             Some("the catalogue was not listed yet".into())
         } else if silent > self.tick_ms.saturating_mul(TICKS_MISSED_MAX).saturating_add(TICK_GRACE_MS) {
-            Some(format!("the agent has not ticked for {silent} ms"))
+            Some(format!("it has not ticked for {silent} ms"))
         } else {
             None
         }
