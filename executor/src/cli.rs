@@ -58,9 +58,8 @@ Examples:
   caretaker init-config > caretaker.toml";
 
 /// Commands with a flag for every setting.
-const WITH_SETTINGS: [&str; 12] = [
-    "run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql",
-];
+const WITH_SETTINGS: [&str; 12] =
+    ["run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql"];
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -419,7 +418,9 @@ fn command() -> clap::Command {
         command = command.mut_subcommand(name, |sub| {
             // Those of `jobs` stand behind its own commands, too.
             let all = |arg: clap::Arg| arg.global(name == "jobs");
-            sub.arg(all(config_arg())).args(settings::keys().map(flag).map(all)).args(settings::renamed().map(old).map(all))
+            sub.arg(all(config_arg()))
+                .args(settings::keys().map(flag).map(all))
+                .args(settings::renamed().map(old).map(all))
         });
     }
     command

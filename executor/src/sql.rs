@@ -159,7 +159,7 @@ mod tests {
         for (text, near) in [
             ("", "its end"),
             ("DROP TABLE x", "`DROP TABLE x`"),
-            ("SHOW JOBS FOR TABLE", "its end"),
+            ("SHOW JOBS FOR TABLE", "`FOR TABLE`"),
             ("SHOW JOBSX", "JOBSX"),
             ("SHOW JOBS; DROP TABLE x", "DROP TABLE x"),
             ("CANCEL JOB 'open", "'open"),
