@@ -236,7 +236,11 @@ fn tell(id: &str, answer: Answer, done: &str, json: bool) -> Result<Exit> {
         Answer::Ended(_) => "ended",
         Answer::Not(_) => "unchanged",
     };
-    if json { line(&json!({ "job_id": id, "answer": word }))? } else { say(said)? }
+    if json {
+        line(&json!({ "job_id": id, "answer": word }))?
+    } else {
+        say(said)?
+    }
     Ok(Exit::Done)
 }
 
@@ -290,7 +294,9 @@ async fn watch_all(registry: &Registry, json: bool) -> Result<Exit> {
             }
             match json {
                 true => line(job)?,
-                false => say(format!("{}  {:<10}{}  {}  {}", show(now), job.state.word(), job.id, job.kind, job.table))?,
+                false => {
+                    say(format!("{}  {:<10}{}  {}  {}", show(now), job.state.word(), job.id, job.kind, job.table))?
+                }
             }
         }
         if closed() {

@@ -33,7 +33,8 @@ pub(super) fn run(args: &WorkerArgs, settings: Settings) -> Result<Exit> {
         let registry = registry(&settings, Intent::Serve).await?;
         let stop = Stop::listen()?;
         let member = Member::here(Role::Worker, &root);
-        let mut tender = Tender::new(settings.policy.clone(), crate::table::session(), stop.token().clone()).offloaded();
+        let mut tender =
+            Tender::new(settings.policy.clone(), crate::table::session(), stop.token().clone()).offloaded();
         tender.registry = registry;
         tender.name.clone_from(&member.name);
         tender.stall = settings.worker.stall;

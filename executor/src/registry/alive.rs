@@ -32,6 +32,9 @@ impl Processes {
     pub(super) fn enter(&self, name: &str) -> Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let path = folder.join(name);
+        if self.lock().iter().any(|(held, _)| *held == path) {
+            return Ok(());
+        }
         let failed = |e: std::io::Error| Error::Invalid(format!("can't lock `{}`: {e}", path.display()));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {
@@ -50,13 +53,14 @@ impl Processes {
     /// Whether it is certain that `name` lives no more.
     pub(super) fn is_dead(&self, name: &str) -> bool {
         let Some(folder) = &self.folder else { return false };
-        let path = folder.join(name);
-        let Ok(file) = File::open(&path) else { return false };
-        let dead = file.try_lock_shared().is_ok();
-        if dead {
-            let _ = std::fs::remove_file(&path);
+        File::open(folder.join(name)).is_ok_and(|file| file.try_lock_shared().is_ok())
+    }
+
+    /// What a dead process had is others' by now.
+    pub(super) fn forget(&self, name: &str) {
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_file(folder.join(name));
         }
-        dead
     }
 
     /// The processes whose lock files are there.

@@ -162,6 +162,7 @@ impl Registry {
     /// # Errors
     /// `Retry` when the registry does not answer.
     pub async fn begin(&self, jobs: Vec<NewJob>, worker: &str) -> Result<(Claim, Vec<(NewJob, Error)>)> {
+        self.processes.enter(worker)?;
         // An equal one whose worker died is nobody's.
         self.reap().await?;
         let lease = Uuid::new_v4().to_string();
@@ -267,6 +268,7 @@ impl Registry {
             .boxed()
         });
         let reaped: Vec<Job> = reaped.await?;
+        dead.iter().for_each(|name| self.processes.forget(name));
         for job in &reaped {
             tracing::warn!(
                 job = job.id,

@@ -1,9 +1,10 @@
 //! One attempt at jobs of the registry: kept alive, run, and written down.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use futures::FutureExt;
+use lance_io::object_store::ObjectStore;
 use planner::job::JobSpec;
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,7 +19,7 @@ use crate::fence::{Fence, Why};
 use crate::registry::{Claim, Ended, Job, NewJob};
 use crate::report::{JobEnd, JobReport};
 use crate::run::{JOB_ID, Progress};
-use crate::table::Table;
+use crate::table::{Table, session};
 
 /// Versions that are searched for the commit of an earlier attempt.
 const VERSIONS_SEARCHED: u64 = 1_000;
@@ -60,12 +61,12 @@ impl Tender {
         let control = self.control.clone().unwrap_or_else(Handle::current);
         let ids: Vec<&str> = claim.jobs.iter().map(|job| job.id.as_str()).collect();
         let fence = Fence::of(self.registry.clone(), claim.lease.clone(), ids.join(","), control.clone());
-        let moved = self.moved(table);
-        let kept = fence.clone().keep(progress.clone(), self.stall, moved);
+        let store = Arc::new(OnceLock::new());
+        let kept = fence.clone().keep(progress.clone(), self.stall, moved(store.clone()));
         // A set, because it aborts what it holds when it is dropped.
         let mut keeper = JoinSet::new();
         keeper.spawn_on(kept, &control);
-        let work = caught("the job", async { Ok(self.work(&claim, table, &fence, progress).await) }).boxed();
+        let work = caught("the job", async { Ok(self.work(&claim, table, &fence, progress, &store).await) }).boxed();
         let worked = tokio::select! {
             worked = work => worked,
             () = fence.overdue() => Ok(Vec::new()),
@@ -125,6 +126,7 @@ impl Tender {
         table: Option<&Table>,
         fence: &Fence,
         progress: &Arc<Progress>,
+        store: &OnceLock<Arc<ObjectStore>>,
     ) -> Vec<JobReport> {
         let began = Instant::now();
         let first = &claim.jobs[0];
@@ -134,11 +136,13 @@ impl Tender {
         };
         let table = match table {
             Some(table) => table.fenced(fence.clone()),
-            None => match Table::open(&first.table, &first.uri, &self.session).await {
+            // A session of its own, so that the requests that are counted are this job's.
+            None => match Table::open(&first.table, &first.uri, &session()).await {
                 Ok(table) => table.fenced(fence.clone()),
                 Err(error) => return failed(error),
             },
         };
+        let _ = store.set(table.store());
         let specs: Vec<JobSpec> = match claim.jobs.iter().map(|job| spec(&job.spec)).collect() {
             Ok(specs) => specs,
             Err(error) => return failed(error),
@@ -165,16 +169,15 @@ impl Tender {
             }
         }
     }
+}
 
-    /// What can be seen of a job's work beside its rows: requests to the storage of its table.
-    fn moved(&self, table: Option<&Table>) -> impl Fn() -> u64 + Send + 'static {
-        let store = table.map(Table::store);
-        move || {
-            store.as_ref().map_or(0, |store| {
-                let stats = store.io_stats_snapshot();
-                stats.read_iops + stats.write_iops
-            })
-        }
+/// What can be seen of a job's work beside its rows: requests to the storage of its table, once it is open.
+fn moved(store: Arc<OnceLock<Arc<ObjectStore>>>) -> impl Fn() -> u64 + Send + 'static {
+    move || {
+        store.get().map_or(0, |store| {
+            let stats = store.io_stats_snapshot();
+            stats.read_iops + stats.write_iops
+        })
     }
 }
 
