@@ -92,18 +92,16 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Opens a registry, and makes it where there is none.
+    /// Opens a registry, and makes it where there is none. What dead processes had is free then.
     ///
     /// # Errors
     /// `Invalid` names one that can't be written, is damaged, or was written by a newer Caretaker;
     /// `Retry` one that does not answer.
     pub async fn open(place: &Place) -> Result<Self> {
         let store = Store::open(place).await?;
-        let processes = match place {
-            Place::Folder(dir) => Processes::of(dir)?,
-            _ => Processes::default(),
-        };
-        Ok(Self { bell: Bell::of(&store), store, processes, writes: true })
+        let registry = Self { bell: Bell::of(&store), store, processes: processes(place), writes: true };
+        registry.reap().await?;
+        Ok(registry)
     }
 
     /// Opens a registry to look at it only; where there is none, an empty one.
@@ -126,6 +124,13 @@ impl Registry {
     /// as the engine tells, or with the next [`POLL`].
     pub fn listen(&self) -> tokio::sync::broadcast::Receiver<Ring> {
         self.bell.listen()
+    }
+}
+
+fn processes(place: &Place) -> Processes {
+    match place {
+        Place::Folder(dir) => Processes::of(dir),
+        _ => Processes::default(),
     }
 }
 

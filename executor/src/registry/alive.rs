@@ -21,11 +21,8 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn of(state: &Path) -> Result<Self> {
-        let folder = state.join(FOLDER);
-        std::fs::create_dir_all(&folder)
-            .map_err(|e| Error::Invalid(format!("can't make the folder `{}`: {e}", folder.display())))?;
-        Ok(Self { folder: Some(folder), held: Arc::default() })
+    pub(super) fn of(state: &Path) -> Self {
+        Self { folder: Some(state.join(FOLDER)), held: Arc::default() }
     }
 
     /// From now on until the process ends, `name` lives.
@@ -36,6 +33,7 @@ impl Processes {
             return Ok(());
         }
         let failed = |e: std::io::Error| Error::Invalid(format!("can't lock `{}`: {e}", path.display()));
+        std::fs::create_dir_all(folder).map_err(failed)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}

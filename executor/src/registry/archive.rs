@@ -59,7 +59,7 @@ impl Registry {
             .again(|| {
                 async {
                     let query = sqlx::query_scalar("SELECT job FROM caretaker_archive WHERE id = $1");
-                    query.bind(id).fetch_optional(&self.store.pool).await
+                    query.bind(id).fetch_optional(&self.store.pool()).await
                 }
                 .boxed()
             })

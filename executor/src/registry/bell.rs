@@ -49,12 +49,14 @@ impl Bell {
     }
 
     pub(super) fn listen(&self) -> broadcast::Receiver<Ring> {
+        // Before anybody follows the channel: what is heard first must not be lost.
+        let receiver = self.sender.subscribe();
         if let Some(server) = &self.server
             && server.1.set(()).is_ok()
         {
             tokio::spawn(follow(server.0.clone(), self.sender.clone()));
         }
-        self.sender.subscribe()
+        receiver
     }
 
     /// Tells others, with the transaction that did it.
@@ -80,11 +82,11 @@ impl Bell {
     }
 }
 
-/// Follows the channel for as long as anybody listens. Behind a pooler that lends a connection for one
+/// Follows the channel for as long as the process lives. Behind a pooler that lends a connection for one
 /// transaction nothing comes through it; then looking every now and then has to do.
 async fn follow(store: Store, sender: broadcast::Sender<Ring>) {
     let mut silent = false;
-    while sender.receiver_count() > 0 {
+    loop {
         let listener = async {
             let mut listener = PgListener::connect(&store.address).await?;
             listener.listen(CHANNEL).await?;

@@ -62,12 +62,13 @@ impl Registry {
     pub async fn claim(&self, want: &Want, pass_bytes: u64) -> Result<Option<Claim>> {
         let lease = Uuid::new_v4().to_string();
         for _ in 0..CLAIMS_LOST_MAX {
-            match self.claim_one(want, &lease).await {
+            match self.store.timely(self.claim_one(want, &lease)).await {
                 Ok(Some(job)) => {
                     let mut jobs = vec![job];
                     if jobs[0].kind == super::job::FOLD {
-                        let more = self.along(want, &lease, &jobs[0], pass_bytes).await;
-                        jobs.extend(more.map_err(|e| self.store.trouble(e))?);
+                        let more = self.along(want, &lease, &jobs[0], pass_bytes);
+                        let more = self.store.once(more).await?;
+                        jobs.extend(more);
                     }
                     return Ok(Some(Claim { jobs, lease }));
                 }
@@ -183,7 +184,7 @@ impl Registry {
                  heartbeat_ms = {{now}} WHERE id = $3 AND state = 'pending' RETURNING {COLUMNS}"
         ));
         let begun = self.store.again(|| {
-            async { sqlx::query_as(&sql).bind(lease).bind(worker).bind(id).fetch_optional(&self.store.pool).await }
+            async { sqlx::query_as(&sql).bind(lease).bind(worker).bind(id).fetch_optional(&self.store.pool()).await }
                 .boxed()
         });
         begun.await
@@ -193,8 +194,9 @@ impl Registry {
     async fn busy(&self, key: &str) -> Result<Error> {
         let sql = "SELECT coalesce(worker, 'no worker yet'), state, created_ms FROM caretaker_job \
                    WHERE open_key = $1 AND ended_ms IS NULL";
-        let open =
-            self.store.again(|| async { sqlx::query_as(sql).bind(key).fetch_optional(&self.store.pool).await }.boxed());
+        let open = self
+            .store
+            .again(|| async { sqlx::query_as(sql).bind(key).fetch_optional(&self.store.pool()).await }.boxed());
         let (holder, state, since): (String, String, i64) = open.await?.unwrap_or_default();
         Ok(Error::Busy(format!(
             "the same job is {state} already ({holder}, since {}); it is not queued: try again when it has ended",
@@ -208,8 +210,8 @@ impl Registry {
     /// `Retry` when the registry does not answer.
     pub async fn holds(&self, lease: &str) -> Result<bool> {
         let sql = "SELECT count(*) FROM caretaker_job WHERE lease = $1 AND state = 'running'";
-        let held: i64 =
-            sqlx::query_scalar(sql).bind(lease).fetch_one(&self.store.pool).await.map_err(|e| self.store.trouble(e))?;
+        let pool = self.store.pool();
+        let held: i64 = self.store.once(sqlx::query_scalar(sql).bind(lease).fetch_one(&pool)).await?;
         Ok(held > 0)
     }
 
@@ -222,14 +224,9 @@ impl Registry {
             "UPDATE caretaker_job SET heartbeat_ms = {now}, stage = $2, rows_done = $3, rows_total = $4
              WHERE lease = $1 AND state = 'running' RETURNING coalesce(ask, '')",
         );
-        let asked: Vec<String> = sqlx::query_scalar(&sql)
-            .bind(lease)
-            .bind(stage)
-            .bind(int(done))
-            .bind(int(total))
-            .fetch_all(&self.store.pool)
-            .await
-            .map_err(|e| self.store.trouble(e))?;
+        let pool = self.store.pool();
+        let beat = sqlx::query_scalar(&sql).bind(lease).bind(stage).bind(int(done)).bind(int(total));
+        let asked: Vec<String> = self.store.once(beat.fetch_all(&pool)).await?;
         Ok(match asked.iter().any(|ask| !ask.is_empty()) {
             _ if asked.is_empty() => Beat::Lost,
             true => Beat::Stop,
@@ -252,7 +249,7 @@ impl Registry {
                  OR state = 'pending' AND only_worker IS NOT NULL AND created_ms < {now} - $1",
                 ))
                 .bind(int(LEASE.as_millis() as u64))
-                .fetch_one(&self.store.pool)
+                .fetch_one(&self.store.pool())
                 .await?;
                 if late == 0 && dead.is_empty() {
                     return Ok(Vec::new());

@@ -101,7 +101,7 @@ impl Registry {
 async fn where_it_is(store: &Store, id: &str) -> sqlx::Result<Answer> {
     let state: Option<String> = sqlx::query_scalar("SELECT state FROM caretaker_job WHERE id = $1")
         .bind(id)
-        .fetch_optional(&store.pool)
+        .fetch_optional(&store.pool())
         .await?;
     Ok(match state.as_deref().and_then(State::of) {
         None => Answer::Unknown,

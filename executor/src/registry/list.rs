@@ -82,7 +82,7 @@ impl Registry {
         let jobs = self.store.again(|| {
             async {
                 let query = values.iter().fold(sqlx::query_as(&sql), |query, value| query.bind(value));
-                query.fetch_all(&self.store.pool).await
+                query.fetch_all(&self.store.pool()).await
             }
             .boxed()
         });
@@ -96,7 +96,7 @@ impl Registry {
     pub async fn job(&self, id: &str) -> Result<Option<Job>> {
         let sql = format!("SELECT {COLUMNS} FROM caretaker_job WHERE id = $1");
         self.store
-            .again(|| async { sqlx::query_as(&sql).bind(id).fetch_optional(&self.store.pool).await }.boxed())
+            .again(|| async { sqlx::query_as(&sql).bind(id).fetch_optional(&self.store.pool()).await }.boxed())
             .await
     }
 
@@ -111,7 +111,7 @@ impl Registry {
         let rows = self.store.again(|| {
             async {
                 let query = sqlx::query(sql).bind(job).bind(int(after)).bind(int(limit));
-                query.fetch_all(&self.store.pool).await?.iter().map(event).collect::<sqlx::Result<Vec<_>>>()
+                query.fetch_all(&self.store.pool()).await?.iter().map(event).collect::<sqlx::Result<Vec<_>>>()
             }
             .boxed()
         });
@@ -129,7 +129,7 @@ impl Registry {
         );
         let ended = self.store.again(|| {
             async {
-                let mut connection = self.store.pool.acquire().await?;
+                let mut connection = self.store.pool().acquire().await?;
                 let now = uint(self.store.now(&mut connection).await?);
                 let query = sqlx::query_as(&sql).bind(int(since_ms)).bind(ENDS_MAX);
                 Ok((query.fetch_all(&mut *connection).await?, now))
@@ -146,7 +146,7 @@ impl Registry {
     pub async fn open_jobs(&self) -> Result<(u64, u64)> {
         let sql = "SELECT state, count(*) FROM caretaker_job WHERE state IN ('pending', 'running') GROUP BY state";
         let rows: Vec<(String, i64)> =
-            self.store.again(|| async { sqlx::query_as(sql).fetch_all(&self.store.pool).await }.boxed()).await?;
+            self.store.again(|| async { sqlx::query_as(sql).fetch_all(&self.store.pool()).await }.boxed()).await?;
         let of = |state: State| rows.iter().filter(|(word, _)| word == state.word()).map(|(_, n)| uint(*n)).sum();
         Ok((of(State::Pending), of(State::Running)))
     }

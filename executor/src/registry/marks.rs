@@ -37,8 +37,9 @@ pub struct LastSuccess {
 }
 
 type Number = Option<i64>;
-/// What a row is about, its name, its numbers, its text, and who has it.
-pub(crate) type Remembered = (String, Option<String>, Number, Number, Number, Number, Option<String>, Option<String>);
+type Text = Option<String>;
+/// What a row is about, its name, its numbers, its text, which job it is, and which worker has it.
+pub(crate) type Remembered = (String, Text, Number, Number, Number, Number, Text, Text, Text);
 
 impl Registry {
     /// Adds to `facts` what is known from before.
@@ -63,7 +64,7 @@ impl Registry {
     ) -> Result<()> {
         let mut since = BTreeMap::new();
         let mut cleanup = CleanupFacts::default();
-        for (what, name, a, b, c, d, spec, holder) in rows {
+        for (what, name, a, b, c, d, spec, job, worker) in rows {
             let [a, b, c, d] = [a, b, c, d].map(|n| n.map(uint));
             match (what.as_str(), name, a, b) {
                 ("unindexed", Some(name), Some(at), _) => drop(since.insert(name, at)),
@@ -80,9 +81,12 @@ impl Registry {
                     cleanup.last_success = start.zip(finished).zip(c).map(|((s, f), r)| success(s, f, r));
                     cleanup.last_failure_at_ms = d;
                 }
+                // Its process died: it is nobody's, and whoever comes next puts it back.
+                ("open", ..) if worker.as_ref().is_some_and(|worker| self.processes.is_dead(worker)) => {}
                 ("open", Some(kind), Some(since_ms), _) => {
                     let spec = spec.and_then(|text| serde_json::from_str(&text).ok());
-                    open(facts, kind, since_ms, holder.unwrap_or_default(), spec);
+                    let of = worker.map_or_else(|| ", which waits".into(), |worker| format!(" of {worker}"));
+                    open(facts, kind, since_ms, format!("job {}{of}", job.unwrap_or_default()), spec);
                 }
                 _ => {}
             }
@@ -96,23 +100,22 @@ impl Registry {
     /// # Errors
     /// As [`Self::complete`].
     pub(crate) async fn remembered(&self, uri: &str) -> Result<Vec<Remembered>> {
-        const NONE: &str = "cast(NULL as text)";
+        const TEXT: &str = "cast(NULL AS text)";
         let sql = format!(
-            "SELECT 'unindexed' AS what, index_name AS name, since_ms AS a, cast(NULL as bigint) AS b,
-                    cast(NULL as bigint) AS c, cast(NULL as bigint) AS d, {NONE} AS spec, {NONE} AS holder
-                    FROM caretaker_unindexed WHERE uri = $1
-             UNION ALL SELECT 'failing', job, times, last_at_ms, NULL, NULL, NULL, NULL
+            "SELECT 'unindexed', index_name, since_ms, cast(NULL AS bigint), cast(NULL AS bigint), cast(NULL AS bigint),
+                    {TEXT}, {TEXT}, {TEXT} FROM caretaker_unindexed WHERE uri = $1
+             UNION ALL SELECT 'failing', job, times, last_at_ms, NULL, NULL, NULL, NULL, NULL
                     FROM caretaker_failing WHERE uri = $1
-             UNION ALL SELECT 'mismatch', job, at_ms, NULL, NULL, NULL, NULL, NULL
+             UNION ALL SELECT 'mismatch', job, at_ms, NULL, NULL, NULL, NULL, NULL, NULL
                     FROM caretaker_mismatch WHERE uri = $1
-             UNION ALL SELECT 'cleanup', NULL, start_version, finished_at_ms, recorded_version, failed_at_ms, NULL, NULL
-                    FROM caretaker_cleanup WHERE uri = $1
-             UNION ALL SELECT 'open', kind, coalesce(started_ms, created_ms), NULL, NULL, NULL, spec,
-                    'job ' || id || CASE state WHEN 'running' THEN ' of ' || worker ELSE ', ' || state END
+             UNION ALL SELECT 'cleanup', NULL, start_version, finished_at_ms, recorded_version, failed_at_ms,
+                    NULL, NULL, NULL FROM caretaker_cleanup WHERE uri = $1
+             UNION ALL SELECT 'open', kind, coalesce(started_ms, created_ms), NULL, NULL, NULL, spec, id,
+                    CASE state WHEN 'running' THEN worker END
                     FROM caretaker_job WHERE uri = $1 AND ended_ms IS NULL AND parent IS NULL"
         );
         let rows =
-            self.store.again(|| async { sqlx::query_as(&sql).bind(uri).fetch_all(&self.store.pool).await }.boxed());
+            self.store.again(|| async { sqlx::query_as(&sql).bind(uri).fetch_all(&self.store.pool()).await }.boxed());
         rows.await
     }
 
@@ -158,7 +161,7 @@ impl Registry {
         let row: Option<(String, i64, String)> =
             sqlx::query_as("SELECT job, at_ms, why FROM caretaker_mismatch WHERE uri = $1")
                 .bind(uri)
-                .fetch_optional(&self.store.pool)
+                .fetch_optional(&self.store.pool())
                 .await
                 .map_err(|e| self.store.trouble(e))?;
         Ok(row.map(|(job, at, why)| (job, uint(at), why)))
@@ -170,7 +173,7 @@ impl Registry {
     /// As [`Self::record`].
     pub async fn accept(&self, uri: &str) -> Result<()> {
         let gone =
-            sqlx::query("DELETE FROM caretaker_mismatch WHERE uri = $1").bind(uri).execute(&self.store.pool).await;
+            sqlx::query("DELETE FROM caretaker_mismatch WHERE uri = $1").bind(uri).execute(&self.store.pool()).await;
         gone.map(drop).map_err(|e| self.store.trouble(e))
     }
 
@@ -185,7 +188,7 @@ impl Registry {
         )
         .bind(uri)
         .bind(int(most))
-        .fetch_all(&self.store.pool)
+        .fetch_all(&self.store.pool())
         .await
         .map_err(|e| self.store.trouble(e))?;
         let result = |(job, outcome, at, report): (String, String, i64, String)| JobResult {
@@ -207,7 +210,7 @@ impl Registry {
              ORDER BY ended_ms DESC LIMIT 1",
         )
         .bind(uri)
-        .fetch_optional(&self.store.pool)
+        .fetch_optional(&self.store.pool())
         .await
         .map_err(|e| self.store.trouble(e))?;
         Ok(row.map(|(job, at)| LastSuccess { job, ended_at_ms: uint(at) }))

@@ -149,7 +149,7 @@ async fn a_look_changes_nothing_and_needs_no_file() {
 async fn a_file_of_a_newer_version_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a folder");
     let registry = Registry::open(&place(dir.path())).await.expect("new");
-    sqlx::raw_sql("PRAGMA user_version = 99").execute(&registry.store.pool).await.expect("set");
+    sqlx::raw_sql("PRAGMA user_version = 99").execute(&registry.store.pool()).await.expect("set");
     drop(registry);
     for refused in [Registry::open(&place(dir.path())).await, Registry::look(&place(dir.path())).await] {
         let why = refused.expect_err("newer").to_string();

@@ -103,7 +103,7 @@ impl Registry {
         match new {
             true => self.store.again(there).await?,
             // The next heartbeat is soon: no use in insisting.
-            false => there().await.map_err(|e| self.store.trouble(e))?,
+            false => self.store.once(there()).await?,
         }
         if new {
             self.bell.ring(Ring::Members);
@@ -122,7 +122,7 @@ impl Registry {
             self.bell.tell(&mut tx, &Ring::Members).await?;
             tx.commit().await
         };
-        gone.await.map_err(|e| self.store.trouble(e))?;
+        self.store.once(gone).await?;
         self.bell.ring(Ring::Members);
         Ok(())
     }
@@ -137,12 +137,9 @@ impl Registry {
             "SELECT name, root, host, pid, version FROM caretaker_member
              WHERE role = $1 AND seen_ms >= {now} - $2 ORDER BY name",
         );
-        let rows: Vec<(String, String, String, i64, String)> = sqlx::query_as(&sql)
-            .bind(word)
-            .bind(int(LEASE.as_millis() as u64))
-            .fetch_all(&self.store.pool)
-            .await
-            .map_err(|e| self.store.trouble(e))?;
+        let pool = self.store.pool();
+        let there = sqlx::query_as(&sql).bind(word).bind(int(LEASE.as_millis() as u64));
+        let rows: Vec<(String, String, String, i64, String)> = self.store.once(there.fetch_all(&pool)).await?;
         let member = |(name, root, host, pid, version): (String, String, String, i64, String)| Member {
             name,
             role,

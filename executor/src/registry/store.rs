@@ -4,7 +4,8 @@
 //! by [`Store::sql`].
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -26,6 +27,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 const CONNECT: Duration = Duration::from_secs(5);
 /// Connections to a server, of one process.
 const CONNECTIONS: u32 = 8;
+/// How long an answer of a server may take. A connection that the network cut says nothing, for hours.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Who gives up waiting after so long does not trust the connections any more.
+const SLOW: Duration = Duration::from_secs(3);
+/// How long a server keeps the locks of a transaction that nobody is heard of, less than a lease: it can't
+/// tell whoever was cut off or stands still from one that thinks.
+const SILENT_MS: u64 = 10_000;
 
 /// Which engine it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +45,9 @@ pub(super) enum Engine {
 /// An open database.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
-    pub(super) pool: AnyPool,
+    pool: Arc<Mutex<AnyPool>>,
+    /// Makes new connections in place of a pool's whose connections hang.
+    options: Option<AnyConnectOptions>,
     pub(super) engine: Engine,
     /// Where it is, for messages; without a password.
     pub(super) place: String,
@@ -106,7 +116,7 @@ impl Store {
         });
         let options = options("sqlite::memory:").unwrap_or_else(|e| unreachable!("it is a constant: {e}"));
         let pool = fresh.connect_lazy_with(options);
-        Self { pool, engine: Engine::Sqlite, place: "memory".into(), address: Hidden::default() }
+        Self::of(pool, Engine::Sqlite, "memory".into())
     }
 
     fn file(dir: &Path, mode: &str) -> Result<Self> {
@@ -128,7 +138,7 @@ impl Store {
             })
         });
         let pool = pool.connect_lazy_with(options);
-        Ok(Self { pool, engine: Engine::Sqlite, place, address: Hidden::default() })
+        Ok(Self::of(pool, Engine::Sqlite, place))
     }
 
     fn server(address: &str) -> Result<Self> {
@@ -143,16 +153,21 @@ impl Store {
             url.query_pairs_mut().append_pair("application_name", "caretaker");
         }
         let options = options(url.as_str()).map_err(|e| trouble(&place, e))?;
-        let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(CONNECT)
-            .acquire_slow_level(log::LevelFilter::Off);
-        let pool = pool.connect_lazy_with(options);
-        Ok(Self { pool, engine: Engine::Postgres, place, address: Hidden(url.into()) })
+        let store = Self::of(several(&options), Engine::Postgres, place);
+        Ok(Self { options: Some(options), address: Hidden(url.into()), ..store })
+    }
+
+    fn of(pool: AnyPool, engine: Engine, place: String) -> Self {
+        Self { pool: Arc::new(Mutex::new(pool)), options: None, engine, place, address: Hidden::default() }
+    }
+
+    /// The connections.
+    pub(super) fn pool(&self) -> AnyPool {
+        self.pool.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
     async fn connect(&self) -> Result<sqlx::pool::PoolConnection<Any>> {
-        self.pool.acquire().await.map_err(|e| self.trouble(e))
+        self.pool().acquire().await.map_err(|e| self.trouble(e))
     }
 
     /// A statement in this engine's words.
@@ -167,8 +182,11 @@ impl Store {
     pub(super) async fn begin(&self) -> sqlx::Result<Transaction<'static, Any>> {
         match self.engine {
             // One that reads before it writes would have to begin anew when another was faster.
-            Engine::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await,
-            Engine::Postgres => self.pool.begin().await,
+            Engine::Sqlite => self.pool().begin_with("BEGIN IMMEDIATE").await,
+            Engine::Postgres => {
+                let begin = format!("BEGIN; SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}");
+                self.pool().begin_with(begin).await
+            }
         }
     }
 
@@ -183,9 +201,9 @@ impl Store {
         let until = tokio::time::Instant::now() + PATIENCE;
         let mut pause = PAUSE.0;
         loop {
-            let error = match ask().await {
+            let error = match self.once(ask()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => self.trouble(error),
+                Err(error) => error,
             };
             let passing = matches!(error, Error::Retry(_)) && self.engine == Engine::Postgres;
             if !passing || tokio::time::Instant::now() + pause > until {
@@ -197,8 +215,47 @@ impl Store {
         }
     }
 
+    /// Asks, and waits a bounded time for the answer.
+    pub(super) async fn once<T>(&self, ask: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
+        self.timely(ask).await.map_err(|e| self.trouble(e))
+    }
+
+    /// The same, with the engine's own error. Where no answer came it may be done all the same.
+    pub(super) async fn timely<T>(&self, ask: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+        let Some(options) = &self.options else { return ask.await };
+        let mut asked = Asked { store: self, options, pool: self.pool(), since: Instant::now(), answered: false };
+        let answer = tokio::time::timeout(ANSWER, ask).await;
+        asked.answered = answer.is_ok();
+        let late = || std::io::Error::other(format!("no answer within {} s", ANSWER.as_secs()));
+        answer.unwrap_or_else(|_| Err(late().into()))
+    }
+
     pub(super) fn trouble(&self, error: sqlx::Error) -> Error {
         trouble(&self.place, error)
+    }
+}
+
+/// A question that is out.
+struct Asked<'a> {
+    store: &'a Store,
+    options: &'a AnyConnectOptions,
+    pool: AnyPool,
+    since: Instant,
+    answered: bool,
+}
+
+impl Drop for Asked<'_> {
+    /// A connection that hangs holds its place in the pool, also when nobody waits for it: once all hang,
+    /// nothing could be asked any more, though the server is back.
+    fn drop(&mut self) {
+        if self.answered || self.since.elapsed() < SLOW {
+            return;
+        }
+        let mut pool = self.store.pool.lock().unwrap_or_else(|e| e.into_inner());
+        // Another may have been faster.
+        if std::ptr::eq(pool.options(), self.pool.options()) {
+            *pool = several(self.options);
+        }
     }
 }
 
@@ -216,6 +273,12 @@ fn one() -> AnyPoolOptions {
     // With a thousand evaluations at once each waits its turn, which is nothing to warn of.
     let quiet = AnyPoolOptions::new().acquire_slow_level(log::LevelFilter::Off);
     quiet.max_connections(1).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
+}
+
+/// Connections to a server.
+fn several(options: &AnyConnectOptions) -> AnyPool {
+    let pool = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT);
+    pool.acquire_slow_level(log::LevelFilter::Off).connect_lazy_with(options.clone())
 }
 
 fn options(url: &str) -> sqlx::Result<AnyConnectOptions> {
@@ -278,8 +341,8 @@ fn of_postgres(place: &str, code: Option<&str>, error: sqlx::Error) -> Error {
             "the registry `{place}` can't be written: {error}; the user needs to create and change tables there"
         )),
         Some("53100") => Error::Retry(format!("the registry `{place}` is full: {error}")),
-        // Deadlocks, too many connections, shutting down, starting up.
-        Some(code) if ["40", "53", "57", "58", "08"].iter().any(|class| code.starts_with(class)) => {
+        // Deadlocks, too many connections, shutting down, starting up, and a transaction that was silent too long.
+        Some(code) if code == "25P03" || ["40", "53", "57", "58", "08"].iter().any(|class| code.starts_with(class)) => {
             Error::Retry(format!("the registry `{place}` does not answer: {error}"))
         }
         Some(_) => Error::Fatal(format!("the registry `{place}`: {error}")),
