@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import postgres
+
 # Passes here have no readers that opened the table before them, except where a test says so.
 # Each run begins without a history: tables of one test are not those of another.
 SETTINGS = {"RETIRE_DELAY_SECS": "0", "CARETAKER_STATE_DIR": "none"}
@@ -44,3 +46,19 @@ def root(tmp_path):
 
 def table_path(root, name):
     return Path(root) / f"{name}.lance"
+
+
+@pytest.fixture(scope="session")
+def server():
+    """A PostgreSQL; whoever stops it starts it again."""
+    running = postgres.Server()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def database(server):
+    """A fresh database of it."""
+    if not server.runs():
+        server.start()
+    return server.database()

@@ -50,6 +50,11 @@ def read(table_path):
     return State(shards, compacted, caught_up)
 
 
+def folded(table_path):
+    """Version to shard to its folded generation, of every version there is."""
+    return {version: _progress(Path(table_path), version)[0] for version in _manifests(Path(table_path))}
+
+
 def files(root):
     """Every file under `root` with its size and modification time in nanoseconds."""
     seen = {}
@@ -77,9 +82,9 @@ def _shard(folder):
     return shard
 
 
-def _progress(table_path):
+def _progress(table_path, version=None):
     compacted, caught_up = {}, {}
-    for entry in _indexes(table_path):
+    for entry in _indexes(table_path, version):
         if entry.get(3) != b"__lance_mem_wal":
             continue
         details = dict(_message(entry[6]))[2]
@@ -99,15 +104,21 @@ def _generation(data):
     return str(uuid.UUID(bytes=dict(_message(entry[1]))[1])), entry.get(2, 0)
 
 
-def _indexes(table_path):
-    """The index section of the newest table manifest, one dict of fields an index."""
+def _manifests(table_path):
+    """Version to manifest, the oldest first."""
     def version(file):
         number = int(file.stem)
         # The newer naming counts down from 2^64 - 1 in twenty digits.
         return 2**64 - 1 - number if len(file.stem) == 20 else number
 
-    newest = max((table_path / "_versions").glob("*.manifest"), key=version)
-    data = newest.read_bytes()
+    files = (table_path / "_versions").glob("*.manifest")
+    return dict(sorted((version(file), file) for file in files))
+
+
+def _indexes(table_path, version=None):
+    """The index section of a table manifest, the newest if none is named, one dict of fields an index."""
+    manifests = _manifests(table_path)
+    data = manifests[max(manifests) if version is None else version].read_bytes()
     manifest = dict(_message(_block(data, struct.unpack("<Q", data[-16:-8])[0])))
     if 6 not in manifest:
         return []
