@@ -295,15 +295,14 @@ async fn watch_all(registry: &Registry, json: bool) -> Result<Exit> {
             match json {
                 true => line(job)?,
                 false => {
-                    say(format!("{}  {:<10}{}  {}  {}", show(now), job.state.word(), job.id, job.kind, job.table))?
+                    say(format!("{}  {:<10}{}  {}  {}", show(now_ms()), job.state.word(), job.id, job.kind, job.table))?
                 }
             }
         }
         if closed() {
             return Ok(Exit::Done);
         }
-        // Commits come in any order: what ended a little earlier may be seen only now.
-        since = now.saturating_sub(60_000).max(since);
+        since = now;
         seen.retain(|id, _| jobs.iter().chain(&ended).any(|job| job.id == *id));
         let _ = tokio::time::timeout(POLL, bell.recv()).await;
     }

@@ -1,10 +1,14 @@
 //! The other agents, and what they and the workers do.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use crate::catalog::TableRef;
 use crate::error::Result;
-use crate::registry::{Job, LEASE, Member};
+use crate::registry::{Job, Member};
+
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What an agent knows of the others.
 #[derive(Debug, Default)]
@@ -16,8 +20,9 @@ pub(super) struct Fleet {
     /// It is asking who is there.
     pub(super) meeting: bool,
     hearing: bool,
-    /// Something happened while it was asking.
+    /// Something happened since it asked.
     again: bool,
+    asked: Option<Instant>,
     /// Ends before this were heard of. Commits come in any order, so what is a little older may be new.
     since_ms: u64,
     /// Those that were heard of since then.
@@ -27,29 +32,30 @@ pub(super) struct Fleet {
 /// Ends of jobs since some time.
 pub(super) struct Heard {
     pub(super) ended: Vec<Job>,
-    /// The registry's time.
-    pub(super) now_ms: u64,
+    /// From when on to ask the next time.
+    pub(super) since_ms: u64,
     pub(super) open: (u64, u64),
 }
 
 impl Fleet {
-    /// From when on to ask for ends; `None` while the answer to the last question is out.
+    /// From when on to ask for ends; `None` while the answer to the last question is out, or is as good as
+    /// new: where many jobs end at once, one question is for all of them.
     pub(super) fn hears(&mut self) -> Option<u64> {
-        if std::mem::replace(&mut self.hearing, true) {
+        if self.hearing || self.asked.is_some_and(|asked| asked.elapsed() < PAUSE) {
             self.again = true;
             return None;
         }
-        self.again = false;
+        (self.hearing, self.again, self.asked) = (true, false, Some(Instant::now()));
         Some(self.since_ms)
     }
 
     /// The ends that were not heard of before.
     pub(super) fn heard(&mut self, heard: Result<Heard>) -> Result<Vec<Job>> {
         self.hearing = false;
-        let Heard { ended, now_ms, open } = heard?;
+        let Heard { ended, since_ms, open } = heard?;
         self.open = open;
         let first = self.since_ms == 0;
-        self.since_ms = now_ms.saturating_sub(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)).max(1);
+        self.since_ms = since_ms;
         let ids: BTreeSet<String> = ended.iter().map(|job| job.id.clone()).collect();
         let new = ended.into_iter().filter(|job| !self.known.contains(&job.id)).collect();
         self.known = ids;
@@ -57,9 +63,9 @@ impl Fleet {
         Ok(if first { Vec::new() } else { new })
     }
 
-    /// Whether something ended while the last question was out.
-    pub(super) fn asks_again(&mut self) -> bool {
-        std::mem::take(&mut self.again)
+    /// Whether something ended since the last question.
+    pub(super) fn asks_again(&self) -> bool {
+        self.again && !self.hearing
     }
 
     /// The tables of `all` that are `me`'s (SPEC section 7).

@@ -64,16 +64,20 @@ impl Metrics {
 
     fn registered(store: Option<Arc<ObjectStore>>) -> prometheus::Result<Self> {
         let r = &Registry::new();
+        // A worker decides nothing: what it would say about that is not told.
+        let untold = &Registry::new();
+        let a = if store.is_some() { r } else { untold };
         let (mut coverage, mut cycles) = (Vec::new(), None);
         for ((name, _), help) in Coverage::default().metrics().into_iter().zip(COVERAGE) {
             if name.ends_with("_total") {
-                cycles = Some(kept(r, IntCounter::new(name, help)?)?);
+                cycles = Some(kept(a, IntCounter::new(name, help)?)?);
             } else {
-                coverage.push(kept(r, IntGauge::new(name, help)?)?);
+                coverage.push(kept(a, IntGauge::new(name, help)?)?);
             }
         }
-        let gauge = |name: &str, help: &str| kept(r, IntGauge::new(name, help)?);
-        let counter = |name, help, labels: &[&str]| kept(r, IntCounterVec::new(Opts::new(name, help), labels)?);
+        let gauge = |name: &str, help: &str| kept(a, IntGauge::new(name, help)?);
+        let counter =
+            |to: &Registry, name, help, labels: &[&str]| kept(to, IntCounterVec::new(Opts::new(name, help), labels)?);
         let seconds = |name, help, buckets: &[f64]| HistogramOpts::new(name, help).buckets(buckets.to_vec());
         let job_seconds = seconds("caretaker_job_seconds", "Wall time of jobs.", JOB_SECONDS);
         let evaluation = seconds("caretaker_evaluation_seconds", "Wall time of evaluations.", EVALUATION_SECONDS);
@@ -81,27 +85,28 @@ impl Metrics {
         Ok(Self {
             coverage,
             cycles: cycles.ok_or_else(|| prometheus::Error::Msg("no counter of cycles".into()))?,
-            jobs: counter("caretaker_jobs_total", "Jobs that ended.", &["type", "outcome"])?,
+            jobs: counter(r, "caretaker_jobs_total", "Jobs that ended.", &["type", "outcome"])?,
             job_seconds: kept(r, HistogramVec::new(job_seconds, &["type"])?)?,
-            job_rows: counter("caretaker_job_rows_total", "Rows that jobs wrote, changed or deleted.", &["type"])?,
-            job_bytes: counter("caretaker_job_bytes_total", "Bytes that jobs wrote or deleted.", &["type"])?,
+            job_rows: counter(r, "caretaker_job_rows_total", "Rows that jobs wrote, changed or deleted.", &["type"])?,
+            job_bytes: counter(r, "caretaker_job_bytes_total", "Bytes that jobs wrote or deleted.", &["type"])?,
             compared: counter(
+                r,
                 "caretaker_job_answers_total",
                 "Jobs around which answers were compared: same, partly (something could not be), or changed.",
                 &["type", "outcome"],
             )?,
-            open_jobs: kept(r, IntGaugeVec::new(open_jobs, &["state"])?)?,
+            open_jobs: kept(a, IntGaugeVec::new(open_jobs, &["state"])?)?,
             agents: gauge("caretaker_agents", "Agents of the registry that live, this one among them.")?,
-            evaluations: counter("caretaker_evaluations_total", "Evaluations that ended.", &["outcome"])?,
-            evaluation_seconds: kept(r, Histogram::with_opts(evaluation)?)?,
-            requests: counter("caretaker_object_store_requests_total", "Requests to the root's storage.", &["op"])?,
-            walks: kept(r, IntCounter::new("caretaker_walks_total", "Walks over all tables that ended (R2.1).")?)?,
+            evaluations: counter(a, "caretaker_evaluations_total", "Evaluations that ended.", &["outcome"])?,
+            evaluation_seconds: kept(a, Histogram::with_opts(evaluation)?)?,
+            requests: counter(a, "caretaker_object_store_requests_total", "Requests to the root's storage.", &["op"])?,
+            walks: kept(a, IntCounter::new("caretaker_walks_total", "Walks over all tables that ended (R2.1).")?)?,
             tables: gauge("caretaker_tables", "Tables in the catalogue.")?,
             failing: gauge("caretaker_tables_failing", "Tables whose last evaluation failed.")?,
             ticked: gauge("caretaker_agent_tick_timestamp_seconds", "When the agent last ticked.")?,
             listed: gauge("caretaker_catalog_listed_timestamp_seconds", "When the catalogue was last listed.")?,
             listing_failures: gauge("caretaker_catalog_failures", "Failed listings of the catalogue in a row.")?,
-            by_table: ByTable::new(r)?,
+            by_table: ByTable::new(a)?,
             registry: r.clone(),
             store,
         })

@@ -141,6 +141,9 @@ impl Server {
 
     fn tick(&mut self) {
         let now = now_ms();
+        if self.fleet.asks_again() {
+            self.hear();
+        }
         let mut heard = self.state.heard.take();
         for (name, watched) in &mut self.tables {
             if watched.wake_at_ms.is_some_and(|at| at <= now) {
@@ -281,8 +284,8 @@ impl Server {
         let registry = self.service.tender.registry.clone();
         self.tasks.spawn(async move {
             let heard = async {
-                let (ended, now_ms) = registry.ended_since(since).await?;
-                Ok(Heard { ended, now_ms, open: registry.open_jobs().await? })
+                let (ended, since_ms) = registry.ended_since(since).await?;
+                Ok(Heard { ended, since_ms, open: registry.open_jobs().await? })
             };
             Done::Heard(Box::new(heard.await))
         });
@@ -302,9 +305,6 @@ impl Server {
             }
             let table = watched.table.name.clone();
             self.agent.handle(Event::JobEnded { table }, now);
-        }
-        if self.fleet.asks_again() {
-            self.hear();
         }
     }
 
