@@ -119,7 +119,7 @@ impl JobEnd {
         matches!(self, Self::Failed { kind: "mismatch", .. })
     }
 
-    /// How it ended in one word, for the history and for metrics.
+    /// How it ended in one word, for the registry and for metrics.
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Superseded { .. } => "superseded",

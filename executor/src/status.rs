@@ -81,7 +81,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The status that facts, their plan and the job history make up.
+    /// The status that facts, their plan and the job registry make up.
     pub fn new(facts: &TableFacts, plan: &Plan, last_success: Option<LastSuccess>) -> Self {
         let unfolded = facts.shards.iter().flat_map(|shard| shard.unfolded());
         let lagging = facts.indexes.iter().filter_map(|i| Some((i.unindexed_rows.filter(|rows| *rows > 0)?, &i.name)));

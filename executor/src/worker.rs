@@ -154,8 +154,9 @@ impl Worker {
 
     async fn take(&self, registry: &Registry, load: &Load) -> Result<Option<(Claim, Share)>> {
         let Limits { jobs, folds, memory_bytes, own } = self.limits;
-        let (any, mine) = (load.jobs < jobs, own > 0 && load.folds < own);
-        if !any && !mine {
+        // Without remote maintenance folds have places of their own, and no others (R2.6).
+        let (any, fold) = (load.jobs < jobs, load.folds < if own > 0 { own } else { folds });
+        if !any && !(fold && own > 0) {
             return Ok(None);
         }
         // One that is larger than all of the memory would wait for ever.
@@ -163,7 +164,7 @@ impl Worker {
         let want = Want {
             worker: self.member.name.clone(),
             free_bytes,
-            folds: mine || load.folds < folds,
+            folds: fold,
             any,
             root: self.member.root.clone(),
             parent: None,

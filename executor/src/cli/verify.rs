@@ -32,7 +32,7 @@ pub(super) struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Whether the job history is written.
+    /// Whether the job registry is written.
     pub(super) fn writes(&self) -> bool {
         self.accept
     }
@@ -59,7 +59,7 @@ struct Mismatch {
     why: String,
 }
 
-/// Asks every index, and says what the history holds against the table.
+/// Asks every index, and says what the registry holds against the table.
 pub(super) async fn run(args: &VerifyArgs, work: &Work) -> Result<Exit> {
     let place = only(work).await?;
     let table = Table::open(&place.name, &place.uri, &work.session).await?;

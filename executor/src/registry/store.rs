@@ -322,7 +322,7 @@ pub(super) fn trouble(place: &str, error: sqlx::Error) -> Error {
              or name another with --state-dir"
         )),
         Some(11 | 26) => Error::Invalid(format!(
-            "`{place}` is damaged or no SQLite file: {error}; move it away, and the history begins anew"
+            "`{place}` is damaged or no SQLite file: {error}; move it away, and the registry begins anew"
         )),
         Some(10 | 13) => Error::Retry(format!("`{place}` can't be written: {error}")),
         _ if matches!(error, sqlx::Error::PoolTimedOut) => Error::Retry(format!("`{place}` is too busy: {error}")),
