@@ -87,7 +87,7 @@ async fn end(registry: &Registry, want: &Want) -> bool {
     let Some(claim) = registry.claim(want, 1 << 30).await.expect("it answers") else { return false };
     for job in &claim.jobs {
         let report = JobReport::new(&job.kind, Vec::new(), 1, JobEnd::Remapped);
-        registry.finish(job, &Ended::Report(report)).await.expect("it answers");
+        registry.finish(job, &Ended::Report(Box::new(report))).await.expect("it answers");
     }
     true
 }
@@ -159,7 +159,7 @@ async fn latencies(registry: &Registry) -> Vec<Duration> {
             {
                 let at = Instant::now();
                 let report = JobReport::new("remap", Vec::new(), 1, JobEnd::Remapped);
-                worker.finish(&claim.jobs[0], &Ended::Report(report)).await.expect("it answers");
+                worker.finish(&claim.jobs[0], &Ended::Report(Box::new(report))).await.expect("it answers");
                 if sender.send(at).await.is_err() {
                     return;
                 }

@@ -156,7 +156,7 @@ impl Worker {
         let Limits { jobs, folds, memory_bytes, own } = self.limits;
         // Without remote maintenance folds have places of their own, and no others (R2.6).
         let (any, fold) = (load.jobs < jobs, load.folds < if own > 0 { own } else { folds });
-        if !any && !(fold && own > 0) {
+        if !(any || fold && own > 0) {
             return Ok(None);
         }
         // One that is larger than all of the memory would wait for ever.

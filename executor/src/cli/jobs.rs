@@ -237,9 +237,9 @@ fn tell(id: &str, answer: Answer, done: &str, json: bool) -> Result<Exit> {
         Answer::Not(_) => "unchanged",
     };
     if json {
-        line(&json!({ "job_id": id, "answer": word }))?
+        line(&json!({ "job_id": id, "answer": word }))?;
     } else {
-        say(said)?
+        say(said)?;
     }
     Ok(Exit::Done)
 }
@@ -295,7 +295,14 @@ async fn watch_all(registry: &Registry, json: bool) -> Result<Exit> {
             match json {
                 true => line(job)?,
                 false => {
-                    say(format!("{}  {:<10}{}  {}  {}", show(now_ms()), job.state.word(), job.id, job.kind, job.table))?
+                    say(format!(
+                        "{}  {:<10}{}  {}  {}",
+                        show(now_ms()),
+                        job.state.word(),
+                        job.id,
+                        job.kind,
+                        job.table
+                    ))?;
                 }
             }
         }

@@ -276,7 +276,7 @@ pub(super) fn new_id() -> String {
 #[derive(Clone, Debug)]
 pub enum Ended {
     /// With a report, well or not.
-    Report(JobReport),
+    Report(Box<JobReport>),
     /// It stopped because somebody asked for it: `cancel` or `pause`.
     Asked,
     /// It did not begin, or its process stops: others may have it, as if nobody had tried.

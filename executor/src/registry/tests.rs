@@ -112,7 +112,7 @@ impl Set {
         for job in &claim.jobs {
             let on = job.shard.iter().cloned().collect();
             let report = JobReport::new(&job.kind, on, 5, end.clone());
-            self.registry.finish(job, &Ended::Report(report)).await?;
+            self.registry.finish(job, &Ended::Report(Box::new(report))).await?;
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ async fn a_table_whose_answers_changed_gets_catch_up_only(set: Set) {
 
 async fn the_same_work_for_the_same_state_is_not_taken_again(set: Set) {
     let planned = |state: &str| new(T, &remap()).seen(state);
-    let mut run = async |state: &str, end: JobEnd| {
+    let run = async |state: &str, end: JobEnd| {
         let queued = set.put(vec![planned(state)]).await.remove(0);
         if let Some(claim) = set.take("w").await {
             set.end(&claim, end).await.expect("written");

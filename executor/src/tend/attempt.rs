@@ -105,7 +105,7 @@ impl Tender {
     async fn end(&self, job: &Job, reports: &[JobReport], why: Option<Why>, control: &Handle) {
         let ended = match reports.iter().find(|report| is_of(report, job)) {
             Some(report) if !stopped(report) || !matches!(why, Some(Why::Asked | Why::Lost)) => {
-                Ended::Report(report.clone())
+                Ended::Report(Box::new(report.clone()))
             }
             _ if why == Some(Why::Asked) => Ended::Asked,
             // Whoever has it by now says what becomes of it.
