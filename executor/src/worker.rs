@@ -140,6 +140,9 @@ impl Worker {
                     if let Err(error) = registry.reap().await {
                         tracing::debug!(%error, "can't look for jobs of dead workers");
                     }
+                    if let Err(error) = registry.promote().await {
+                        tracing::debug!(%error, "can't look for jobs that wait too long");
+                    }
                 }
                 _ = beat.tick() => {
                     match registry.stay(&self.member).await {

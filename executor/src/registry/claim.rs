@@ -9,6 +9,11 @@ use super::store::{int, uint};
 use super::{DEATHS_MAX, LEASE, NewJob, Queued, Registry, Ring};
 use crate::error::{Error, Result};
 
+/// How long a job that needs more memory than a worker has left lets smaller ones pass, milliseconds. Then the
+/// worker takes nothing that comes behind it until there is room, or another has it.
+const PATIENCE_MS: i64 = 60_000;
+/// How long a job waits behind more urgent ones, milliseconds. Then it is as urgent as any.
+const TURN_MS: i64 = 600_000;
 /// Jobs of one table that one pass takes along.
 const TOGETHER_MAX: i64 = 255;
 /// Claims that another made first until a worker waits for the next event.
@@ -88,7 +93,8 @@ impl Registry {
                  stage = NULL, rows_done = 0, rows_total = 0
              WHERE id = (
                  SELECT j.id FROM caretaker_job AS j
-                 WHERE j.state = 'pending' AND j.run_at_ms <= {{now}} AND j.need_bytes <= $3
+                 WHERE j.state = 'pending' AND j.run_at_ms <= {{now}}
+                 AND (j.need_bytes <= $3 OR j.run_at_ms < {{now}} - $8)
                  AND (j.only_worker = $2 OR ($4 = 1 AND j.only_worker IS NULL))
                  AND ($5 = 1 OR j.kind <> '{fold}')
                  AND substr(j.uri, 1, length($6)) = $6
@@ -97,6 +103,7 @@ impl Registry {
                  AND (j.kind LIKE 'memwal_catchup_%'
                       OR NOT EXISTS (SELECT 1 FROM caretaker_mismatch AS m WHERE m.uri = j.uri))
                  ORDER BY j.priority, j.id LIMIT 1 {{skip}})
+             AND need_bytes <= $3
              RETURNING {COLUMNS}",
             fold = super::job::FOLD
         ));
@@ -109,6 +116,7 @@ impl Registry {
             .bind(i64::from(want.folds))
             .bind(&want.root)
             .bind(want.parent.as_deref().unwrap_or_default())
+            .bind(PATIENCE_MS)
             .fetch_optional(&mut *tx)
             .await?;
         if let Some(job) = &job {
@@ -277,6 +285,18 @@ impl Registry {
             self.bell.ring(if job.state.is_end() { Ring::Ended(job.uri.clone()) } else { Ring::Waiting });
         }
         Ok(reaped.len() as u64)
+    }
+
+    /// Nobody waits for ever because more urgent jobs keep coming.
+    ///
+    /// # Errors
+    /// `Retry` when the registry does not answer.
+    pub async fn promote(&self) -> Result<u64> {
+        let sql = self.store.sql(
+            "UPDATE caretaker_job SET priority = 0 WHERE state = 'pending' AND priority > 0 AND run_at_ms < {now} - $1",
+        );
+        let promoted = sqlx::query(&sql).bind(TURN_MS).execute(&self.store.pool()).await;
+        promoted.map(|done| done.rows_affected()).map_err(|e| self.store.trouble(e))
     }
 
     /// A process of this machine that is certainly gone.

@@ -74,6 +74,7 @@ pub(super) const SQLITE_MIGRATIONS: &[&str] = &[
     CREATE UNIQUE INDEX caretaker_job_open ON caretaker_job (open_key) WHERE ended_ms IS NULL;
     CREATE UNIQUE INDEX caretaker_job_lane ON caretaker_job (holds) WHERE holds IS NOT NULL;
     CREATE INDEX caretaker_job_waiting ON caretaker_job (priority, id) WHERE state = 'pending';
+    CREATE INDEX caretaker_job_late ON caretaker_job (run_at_ms) WHERE state = 'pending' AND priority > 0;
     CREATE INDEX caretaker_job_running ON caretaker_job (heartbeat_ms) WHERE state = 'running';
     CREATE INDEX caretaker_job_last ON caretaker_job (open_key, ended_ms);
     CREATE INDEX caretaker_job_uri ON caretaker_job (uri, ended_ms);
@@ -138,6 +139,7 @@ pub(super) const POSTGRES_MIGRATIONS: &[&str] = &["
     CREATE UNIQUE INDEX caretaker_job_open ON caretaker_job (open_key) WHERE ended_ms IS NULL;
     CREATE UNIQUE INDEX caretaker_job_lane ON caretaker_job (holds) WHERE holds IS NOT NULL;
     CREATE INDEX caretaker_job_waiting ON caretaker_job (priority, id) WHERE state = 'pending';
+    CREATE INDEX caretaker_job_late ON caretaker_job (run_at_ms) WHERE state = 'pending' AND priority > 0;
     CREATE INDEX caretaker_job_running ON caretaker_job (heartbeat_ms) WHERE state = 'running';
     CREATE INDEX caretaker_job_last ON caretaker_job (open_key, ended_ms);
     CREATE INDEX caretaker_job_uri ON caretaker_job (uri, ended_ms);

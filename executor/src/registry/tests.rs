@@ -53,6 +53,7 @@ macro_rules! both {
 both! {
     job_09_of_equal_jobs_at_once_one_is_open,
     jobs_go_out_in_decision_order_and_one_at_a_time_in_a_lane,
+    nobody_waits_for_ever_behind_smaller_or_more_urgent_jobs,
     the_folds_of_a_table_go_out_together_as_far_as_a_pass_takes,
     job_04_jobs_of_dead_workers_are_complete_again,
     job_11_a_worker_that_lost_its_lease_has_no_say,
@@ -164,6 +165,29 @@ async fn jobs_go_out_in_decision_order_and_one_at_a_time_in_a_lane(set: Set) {
     let small = Want { free_bytes: 10, ..want("w") };
     set.put(vec![new("/db/v.lance", &remap())]).await;
     assert_eq!(set.registry.claim(&small, 1).await.expect("it answers"), None, "no more than there is memory for");
+}
+
+async fn nobody_waits_for_ever_behind_smaller_or_more_urgent_jobs(set: Set) {
+    let large = NewJob { need_bytes: 100, ..new(T, &catch_up()) };
+    let small = |uri: &str| NewJob { need_bytes: 10, ..new(uri, &remap()) };
+    set.put(vec![large, small("/db/u.lance"), small("/db/v.lance")]).await;
+    let narrow = Want { free_bytes: 50, ..want("w") };
+    let take =
+        async || set.registry.claim(&narrow, 1).await.expect("it answers").map(|claim| claim.jobs[0].uri.clone());
+    let age = async |ms: i64| {
+        let older = format!("UPDATE caretaker_job SET run_at_ms = run_at_ms - {ms} WHERE state = 'pending'");
+        sqlx::query(&older).execute(&set.registry.store.pool()).await.expect("set");
+    };
+    assert_eq!(take().await.as_deref(), Some("/db/u.lance"), "for a while smaller ones pass it");
+    age(90_000).await;
+    assert_eq!(take().await, None, "now it is its turn, as soon as there is room");
+    assert_eq!(set.take("w").await.expect("there is").jobs[0].uri, T);
+    assert_eq!(take().await.as_deref(), Some("/db/v.lance"));
+    set.put(vec![new("/db/x.lance", &remap())]).await;
+    age(900_000).await;
+    set.put(vec![new("/db/y.lance", &catch_up())]).await;
+    assert_eq!(set.registry.promote().await.expect("it answers"), 1);
+    assert_eq!(set.take("w").await.expect("it waits").jobs[0].uri, "/db/x.lance");
 }
 
 async fn the_folds_of_a_table_go_out_together_as_far_as_a_pass_takes(set: Set) {
