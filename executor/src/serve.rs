@@ -21,6 +21,7 @@
 //! next evaluation of the table. Agents on one root divide its tables; which are whose follows from who is
 //! there (SPEC section 7).
 
+mod api;
 mod fleet;
 mod heard;
 mod http;
@@ -75,7 +76,7 @@ pub async fn work(
     listen: Option<SocketAddr>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let state = http::State::of_worker()?;
+    let state = http::State::of_worker(tender.registry.clone())?;
     let answered = CancellationToken::new();
     let http = match listen {
         Some(address) => {

@@ -61,6 +61,17 @@ struct Load {
     bytes: u64,
 }
 
+/// Threads for the work. What runs on them when they go is dropped where it is, and nobody waits for it.
+struct Threads(Option<tokio::runtime::Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(threads) = self.0.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
 /// One claim's share of the load.
 struct Share {
     own: bool,
@@ -78,9 +89,11 @@ impl Worker {
         registry.join(&self.member).await?;
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("work").build();
         let threads = threads.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
-        self.work(&registry, threads.handle(), &stop).await;
-        // Reads that nobody waits for any more must not hold the process.
-        threads.shutdown_background();
+        let threads = Threads(Some(threads));
+        if let Some(threads) = &threads.0 {
+            self.work(&registry, threads.handle(), &stop).await;
+        }
+        drop(threads);
         if let Err(error) = registry.leave(&self.member).await {
             tracing::debug!(%error, "the registry was not told that this worker is gone; it will find out");
         }

@@ -20,11 +20,12 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::api;
 use super::heard::Heard;
 use super::metrics::Metrics;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
-use crate::registry::HEARTBEAT;
+use crate::registry::{HEARTBEAT, Registry};
 
 /// Ticks that may be missed before the agent counts as stuck, and a grace for a busy machine.
 const TICKS_MISSED_MAX: u64 = 3;
@@ -36,14 +37,15 @@ pub(super) struct State {
     pub(super) heard: Heard,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pulse: Arc<Pulse>,
+    pub(super) registry: Registry,
 }
 
 impl State {
     /// That of a worker on its own: it has no tables, and is ready while the registry answers it.
-    pub(super) fn of_worker() -> Result<Self> {
+    pub(super) fn of_worker(registry: Registry) -> Result<Self> {
         let pulse = Arc::new(Pulse::new(u64::try_from(HEARTBEAT.as_millis()).unwrap_or(u64::MAX)));
         pulse.list();
-        Ok(Self { heard: Heard::default(), metrics: Arc::new(Metrics::new(None)?), pulse })
+        Ok(Self { heard: Heard::default(), metrics: Arc::new(Metrics::new(None)?), pulse, registry })
     }
 }
 
@@ -105,11 +107,20 @@ pub(super) async fn answer(listener: TcpListener, state: State, until: Cancellat
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/v1/table/{id}/evaluate", post(evaluate))
-        .with_state(state);
+        .with_state(state.clone())
+        .merge(api::jobs::routes(state.registry))
+        .layer(axum::middleware::map_response(announced));
     let served = axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await;
     if let Err(error) = served {
         tracing::error!(%error, "HTTP is not answered any more");
     }
+}
+
+/// What the client takes this server for.
+async fn announced(mut response: Response) -> Response {
+    let (name, version) = api::VERSION;
+    response.headers_mut().insert(name, version);
+    response
 }
 
 async fn metrics(Shared(state): Shared<State>) -> Response {

@@ -90,6 +90,7 @@ impl Server {
             state: State {
                 pulse: Arc::new(Pulse::new(policy.tick_ms)),
                 metrics: Arc::new(Metrics::new(Some(store))?),
+                registry: service.tender.registry.clone(),
                 heard,
             },
             service,

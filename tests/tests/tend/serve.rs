@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow_schema::{DataType, Field, Schema};
@@ -19,7 +20,7 @@ use lance::Dataset;
 use lance::dataset::{WriteMode, WriteParams};
 use planner::policy::{AgentPolicy, CleanupPolicy, Policy};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -43,15 +44,22 @@ struct Serving {
 
 impl Serving {
     async fn of(root: &Path, policy: Policy, history: Registry) -> Self {
+        Self::within(root, policy, history, Limits { jobs: 2, folds: 2, memory_bytes: 1 << 32, own: 0 }).await
+    }
+
+    async fn within(root: &Path, policy: Policy, history: Registry, limits: Limits) -> Self {
         let (stop, session) = (CancellationToken::new(), session());
         let mut tender = Tender::new(policy, session.clone(), stop.clone());
         tender.registry = history;
+        if limits.own == 0 {
+            tender = tender.offloaded();
+        }
         let service = Service {
             root: Root::parse(root.to_str().unwrap()).unwrap(),
             session,
             tender: Arc::new(tender),
             member: Member::here(Role::Agent, root.to_str().unwrap()),
-            limits: Limits { jobs: 2, folds: 2, memory_bytes: 1 << 32, own: 0 },
+            limits,
             listen: Some("127.0.0.1:0".parse().unwrap()),
         };
         let (bound, address) = tokio::sync::oneshot::channel();
@@ -297,4 +305,47 @@ async fn a_job_that_keeps_failing_waits_longer_each_time_and_the_table_is_still_
     serving.until("caretaker_jobs_total{outcome=\"done\",type=\"memwal_compaction\"}", |n| n == Some(1.0)).await;
     serving.end().await;
     assert_eq!(t.base().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r2_6_without_remote_maintenance_two_folds_run_at_once_and_with_it_as_many_as_there_are_places() {
+    for (own, most) in [(2, 2), (0, 4)] {
+        let root = tempfile::tempdir().unwrap();
+        let mut tables = Vec::new();
+        for n in 0..4 {
+            let (mut t, at) = (lsm().await, root.path().join(format!("t{n}.lance")));
+            t.sstable(json!([{"id": 1, "v": "a"}])).await;
+            std::os::unix::fs::symlink(&t.uri, &at).unwrap();
+            tables.push((t, at.to_str().unwrap().to_string()));
+        }
+        // Each waits until as many as may are there, and those that come later see that they are few.
+        let (here, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        for (_, uri) in &tables {
+            let (here, go) = (here.clone(), go.clone());
+            let wait = move || -> futures::future::BoxFuture<'static, ()> {
+                let (here, go) = (here.clone(), go.clone());
+                Box::pin(async move {
+                    assert!(here.fetch_add(1, Ordering::SeqCst) < most, "more folds at once than may be");
+                    go.acquire().await.expect("open").forget();
+                    here.fetch_sub(1, Ordering::SeqCst);
+                })
+            };
+            hook(uri, "fold.written", Some(Arc::new(wait)));
+        }
+        let limits = Limits { jobs: 8, folds: 8, memory_bytes: 1 << 33, own };
+        let serving = Serving::within(root.path(), quick(), Registry::default(), limits).await;
+        let began = Instant::now();
+        while here.load(Ordering::SeqCst) < most {
+            assert!(began.elapsed() < DEADLINE, "{} folds run", here.load(Ordering::SeqCst));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        go.add_permits(4);
+        let done = "caretaker_jobs_total{outcome=\"done\",type=\"memwal_compaction\"}";
+        serving.until(done, |n| n == Some(4.0)).await;
+        serving.end().await;
+        for (t, uri) in &tables {
+            hook(uri, "fold.written", None);
+            assert_eq!(t.base().await.len(), 1);
+        }
+    }
 }

@@ -1,0 +1,252 @@
+//! `/v1/jobs/*`: the registry, as `list_jobs()`, `open_job()` and `cancel_job()` of the client read it.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{DataType, Field, Schema};
+use axum::body::Bytes;
+use axum::extract::State as Shared;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{INVALID, NOT_FOUND, failed, refuse};
+use crate::error::{Error, Result};
+use crate::registry::{Answer, EVENTS_MAX, Event, Filter, Job, PAGE_MAX, Registry, State};
+
+/// Jobs on a page, where the client names no number.
+const PAGE: u64 = 100;
+/// Events in an answer, where the client names no number.
+const EVENTS: u64 = 1_000;
+/// Jobs whose events one request may ask for.
+const IDS_MAX: usize = 1_000;
+
+/// The routes.
+pub(in crate::serve) fn routes(registry: Registry) -> Router {
+    Router::new()
+        .route("/v1/jobs/list", post(list))
+        .route("/v1/jobs/describe", post(describe))
+        .route("/v1/jobs/cancel", post(cancel))
+        .route("/v1/jobs/pause", post(pause))
+        .route("/v1/jobs/resume", post(resume))
+        .route("/v1/jobs/query_events", post(events))
+        .with_state(registry)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct List {
+    page_token: Option<String>,
+    limit: Option<u64>,
+    table_name: Option<String>,
+    job_type: Option<String>,
+    state: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct One {
+    job_id: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Events {
+    job_id: Option<String>,
+    job_ids: Vec<String>,
+    limit: Option<u64>,
+    limit_per_job: Option<u64>,
+    filter: Option<String>,
+}
+
+async fn list(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
+    answer(async {
+        let asked: List = read(&body)?;
+        let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+        let states = match &asked.state {
+            None => Vec::new(),
+            Some(word) => vec![state_of(word).ok_or_else(|| Error::Invalid(format!("`{word}` is no state of a job")))?],
+        };
+        let before = asked.page_token.filter(|token| !token.is_empty());
+        let filter = Filter { states, kind: asked.job_type, table: asked.table_name, parent: None, before, limit };
+        let jobs = registry.jobs(&filter).await?;
+        // A page that is not full is the last one: the client takes no token for the end.
+        let next = jobs.last().filter(|_| jobs.len() as u64 == limit).map(|job| job.id.clone());
+        let jobs: Vec<Value> = jobs.iter().map(line).collect();
+        Ok(match next {
+            Some(token) => Json(json!({ "jobs": jobs, "page_token": token })).into_response(),
+            None => Json(json!({ "jobs": jobs })).into_response(),
+        })
+    })
+    .await
+}
+
+async fn describe(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
+    answer(async {
+        let One { job_id } = read(&body)?;
+        Ok(match registry.job(&job_id).await? {
+            Some(job) => Json(whole(&job)).into_response(),
+            None => unknown(&job_id),
+        })
+    })
+    .await
+}
+
+async fn cancel(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
+    answer(async {
+        let One { job_id } = read(&body)?;
+        Ok(match registry.cancel(&job_id).await? {
+            Answer::Unknown => unknown(&job_id),
+            // Also one that had ended: to cancel it changes nothing, and is no mistake.
+            _ => Json(json!({})).into_response(),
+        })
+    })
+    .await
+}
+
+async fn pause(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
+    answer(async {
+        let One { job_id } = read(&body)?;
+        let (paused, committing) = match registry.pause(&job_id).await? {
+            Answer::Unknown => return Ok(unknown(&job_id)),
+            Answer::Done | Answer::Not(State::Paused) => (true, false),
+            // It does so at its next safe point.
+            Answer::Asked | Answer::Not(_) => (false, false),
+            Answer::Ended(_) => (false, true),
+        };
+        Ok(Json(json!({ "paused": paused, "committing": committing })).into_response())
+    })
+    .await
+}
+
+async fn resume(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
+    answer(async {
+        let One { job_id } = read(&body)?;
+        let (resumed, still_pausing) = match registry.resume(&job_id).await? {
+            Answer::Unknown => return Ok(unknown(&job_id)),
+            Answer::Done | Answer::Asked => (true, false),
+            Answer::Ended(_) | Answer::Not(_) => (false, false),
+        };
+        Ok(Json(json!({ "resumed": resumed, "still_pausing": still_pausing })).into_response())
+    })
+    .await
+}
+
+async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
+    answer(async {
+        let asked: Events = read(&body)?;
+        if asked.filter.as_ref().is_some_and(|filter| !filter.trim().is_empty()) {
+            return Ok(refuse(
+                StatusCode::BAD_REQUEST,
+                INVALID,
+                "`filter` is not understood yet: filter what is answered",
+            ));
+        }
+        let ids: Vec<String> = asked.job_id.into_iter().chain(asked.job_ids).collect();
+        if ids.is_empty() || ids.len() > IDS_MAX {
+            let why = format!("name 1 to {IDS_MAX} jobs in `job_id` or `job_ids`");
+            return Ok(refuse(StatusCode::BAD_REQUEST, INVALID, &why));
+        }
+        let mut left = asked.limit.unwrap_or(EVENTS).clamp(1, EVENTS_MAX);
+        let mut found = Vec::new();
+        for id in &ids {
+            if left == 0 {
+                break;
+            }
+            let events = registry.events(id, 0, left.min(asked.limit_per_job.unwrap_or(left))).await?;
+            if events.is_empty() && registry.job(id).await?.is_none() {
+                return Ok(unknown(id));
+            }
+            left -= events.len() as u64;
+            found.extend(events);
+        }
+        let kind = [(header::CONTENT_TYPE, "application/vnd.apache.arrow.stream")];
+        Ok((kind, stream(&found)?).into_response())
+    })
+    .await
+}
+
+async fn answer(work: impl Future<Output = Result<Response>>) -> Response {
+    work.await.unwrap_or_else(|error| failed(&error))
+}
+
+/// An empty body is an empty object.
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|e| Error::Invalid(format!("the body is not as this route expects it: {e}")))
+}
+
+fn unknown(id: &str) -> Response {
+    refuse(StatusCode::NOT_FOUND, NOT_FOUND, &format!("there is no job `{id}`"))
+}
+
+/// A job on a list. Words of states are lower case there, and upper case where one is described.
+fn line(job: &Job) -> Value {
+    json!({
+        "job_id": job.id, "table": job.table, "job_type": job.kind, "state": word(job.state),
+        "created_at_millis": job.created_ms,
+    })
+}
+
+fn whole(job: &Job) -> Value {
+    let state = if job.state == State::Succeeded { "DONE".into() } else { word(job.state).to_uppercase() };
+    let mut whole = json!({
+        "job_id": job.id, "job_type": job.kind, "job_state": state, "creation_ms": job.created_ms,
+        "spec": job.spec, "table": job.table, "attempt": job.attempt,
+        "status": { "stage": job.stage, "rows_processed": job.rows_done, "rows_total": job.rows_total },
+    });
+    if let Some(result) = &job.result {
+        whole["result"] = result.clone();
+    }
+    if let Some(failure) = &job.failure {
+        whole["failure"] = json!(failure);
+    }
+    whole
+}
+
+fn word(state: State) -> &'static str {
+    if state == State::Running { "in_progress" } else { state.word() }
+}
+
+fn state_of(word: &str) -> Option<State> {
+    match word.to_ascii_lowercase().as_str() {
+        "in_progress" => Some(State::Running),
+        "done" => Some(State::Succeeded),
+        "canceled" => Some(State::Cancelled),
+        word => State::of(word),
+    }
+}
+
+/// Events as an Arrow stream: also where there are none it has its columns.
+fn stream(events: &[Event]) -> Result<Vec<u8>> {
+    let texts = |of: &dyn Fn(&Event) -> Option<String>| -> ArrayRef {
+        Arc::new(events.iter().map(of).collect::<StringArray>())
+    };
+    let columns: [(&str, ArrayRef); 8] = [
+        ("job_id", texts(&|event| Some(event.job_id.clone()))),
+        ("state", texts(&|event| Some(event.state.clone()))),
+        ("emitted_at_millis", Arc::new(events.iter().map(|e| i64::try_from(e.at_ms).ok()).collect::<Int64Array>())),
+        ("updated_by", texts(&|event| event.worker.clone())),
+        ("emitted_from", texts(&|_| Some("caretaker".into()))),
+        ("emitted_by", texts(&|event| event.worker.clone())),
+        ("claim_entity", texts(&|event| event.message.clone())),
+        ("rows_processed", Arc::new(events.iter().map(|e| Some(e.rows_processed)).collect::<UInt64Array>())),
+    ];
+    let number = |name: &str| match name {
+        "emitted_at_millis" => DataType::Int64,
+        "rows_processed" => DataType::UInt64,
+        _ => DataType::Utf8,
+    };
+    let fields: Vec<Field> = columns.iter().map(|(name, _)| Field::new(*name, number(name), true)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let batch = RecordBatch::try_new(schema.clone(), columns.into_iter().map(|(_, column)| column).collect())?;
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
+    if batch.num_rows() > 0 {
+        writer.write(&batch)?;
+    }
+    Ok(writer.into_inner()?)
+}
