@@ -129,7 +129,9 @@ impl Worker {
             if stop.is_cancelled() && running.is_empty() {
                 return;
             }
+            // In this order: a registry that is away keeps nobody from hearing of an end, or of the stop.
             tokio::select! {
+                biased;
                 Some(done) = running.join_next() => {
                     look = true;
                     match done {
@@ -163,7 +165,10 @@ impl Worker {
                         Err(error) => tracing::debug!(%error, "the registry did not hear from this worker"),
                     }
                 }
-                _ = archive.tick() => self.archive(registry).await,
+                _ = archive.tick() => tokio::select! {
+                    () = self.archive(registry) => {}
+                    () = stop.cancelled() => {}
+                },
             }
         }
     }

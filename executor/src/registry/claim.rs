@@ -313,7 +313,7 @@ impl Registry {
                  state = CASE WHEN ask = 'cancel' OR only_worker IS NOT NULL THEN 'cancelled'
                               WHEN ask = 'pause' THEN 'paused'
                               WHEN attempt >= $2 THEN 'failed' ELSE 'pending' END,
-                 outcome = CASE WHEN ask = 'cancel' OR only_worker IS NOT NULL THEN 'cancelled'
+                 outcome = CASE WHEN ask = 'cancel' THEN 'cancelled' WHEN only_worker IS NOT NULL THEN 'lost'
                                 WHEN ask = 'pause' THEN NULL WHEN attempt >= $2 THEN 'failed' END,
                  message = CASE WHEN attempt >= $2 THEN 'its worker died, again and again' END,
                  retryable = 0, phase = stage,
@@ -342,7 +342,7 @@ impl Registry {
         }
         // What only a worker that is gone could have taken.
         let orphans = self.store.sql(
-            "UPDATE caretaker_job SET state = 'cancelled', outcome = 'cancelled', ended_ms = {now}
+            "UPDATE caretaker_job SET state = 'cancelled', outcome = 'lost', ended_ms = {now}
              WHERE state = 'pending' AND only_worker IS NOT NULL AND created_ms < {now} - $1
              AND NOT EXISTS (SELECT 1 FROM caretaker_member AS m WHERE m.name = only_worker AND m.seen_ms >= {now} - $1)",
         );

@@ -113,7 +113,8 @@ impl Registry {
                  state = CASE WHEN ask = 'cancel' OR only_worker IS NOT NULL THEN 'cancelled'
                               WHEN ask = 'pause' THEN 'paused' ELSE 'pending' END,
                  ended_ms = CASE WHEN ask = 'cancel' OR only_worker IS NOT NULL THEN {now} END,
-                 outcome = CASE WHEN ask = 'cancel' OR only_worker IS NOT NULL THEN 'cancelled' END, ask = NULL
+                 outcome = CASE WHEN ask = 'cancel' THEN 'cancelled' WHEN only_worker IS NOT NULL THEN 'lost' END,
+                 ask = NULL
              WHERE id = $1 AND lease = $2 AND state = 'running'",
         );
         let released = sqlx::query(&sql).bind(&job.id).bind(lease).execute(&mut *tx).await?;

@@ -126,7 +126,8 @@ pub struct Job {
     pub rows_done: u64,
     /// Rows of this stage; 0: nobody knows.
     pub rows_total: u64,
-    /// How it ended, in one word: `done`, `superseded`, `failed`, `cancelled`.
+    /// How it ended, in one word: `done`, `superseded`, `busy`, `failed`, `cancelled` by somebody, or `lost` with the
+    /// process that alone could have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// Its report.

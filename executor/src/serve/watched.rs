@@ -54,7 +54,13 @@ impl Watched {
     /// One lost race is worth another try at once. Who loses again and again, as a rewrite does beside
     /// somebody who always deletes from the same fragments, waits longer each time: what is thrown away
     /// costs more than the delay.
+    ///
+    /// What somebody cancelled does not come back with the next evaluation, but with the next sweep.
     pub(super) fn raced(&mut self, kind: &str, outcome: &str, policy: &AgentPolicy, now: u64) {
+        if outcome == "cancelled" {
+            self.lost.insert(kind.to_string(), (0, now.saturating_add(policy.sweep_ms)));
+            return;
+        }
         if outcome != "superseded" {
             self.lost.remove(kind);
             return;
@@ -91,6 +97,7 @@ mod tests {
         };
         assert_eq!(["superseded"; 3].map(&mut waits), [1_000, 61_000, 121_000]);
         assert_eq!(["done", "superseded"].map(&mut waits), [0, 1_000]);
+        assert_eq!(["cancelled", "done"].map(&mut waits), [1_000 + policy.sweep_ms, 0]);
     }
 
     #[test]
