@@ -116,6 +116,17 @@ enum Command {
     },
     /// Print a settings file with every setting explained.
     InitConfig,
+    /// Make a key for HTTP: it is shown once, and its digest goes into the file of --api-keys.
+    NewKey {
+        /// Whose it is.
+        name: String,
+        /// What it may do.
+        #[arg(long, value_name = "SCOPE", default_value = "read", value_parser = ["read", "admin"])]
+        scope: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a completion script.
     Completions {
         /// Shell to complete for.
@@ -285,6 +296,7 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
     let settings = || load(flags);
     match command {
         Command::InitConfig => config::init(),
+        Command::NewKey { name, scope, json } => config::new_key(&name, &scope, json),
         Command::Completions { shell } => config::completions(shell),
         Command::Settings { json } => config::settings(&settings()?, json),
         Command::Plan(PlanArgs { facts: Some(file), policy, at, json, .. }) => {
@@ -373,7 +385,7 @@ async fn serve(work: Work) -> Result<Exit> {
     if limits.own == 0 {
         tender = tender.offloaded();
     }
-    let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.listen);
+    let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.door()?);
     let service = Service { root: work.root, session: work.session, tender: Arc::new(tender), member, limits, listen };
     service.run(stop.token().clone()).await?;
     Ok(Exit::Done)

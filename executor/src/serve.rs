@@ -22,9 +22,11 @@
 //! there (SPEC section 7).
 
 mod api;
+mod door;
 mod fleet;
 mod heard;
 mod http;
+mod keys;
 mod metrics;
 mod probe;
 mod server;
@@ -38,6 +40,8 @@ use std::time::Duration;
 use lance::session::Session;
 use tokio_util::sync::CancellationToken;
 
+pub use self::door::{Door, tls};
+pub use self::keys::{Keys, Scope, new_key};
 use self::server::Server;
 use crate::catalog::Root;
 use crate::error::{Error, Result};
@@ -62,7 +66,7 @@ pub struct Service {
     /// The worker of this process.
     pub limits: Limits,
     /// Where HTTP is answered; `None`: nowhere.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Door>,
 }
 
 /// Runs a worker on its own, and answers HTTP about it, until `stop` and until its jobs have ended.
@@ -73,16 +77,16 @@ pub async fn work(
     member: Member,
     tender: Arc<Tender>,
     limits: Limits,
-    listen: Option<SocketAddr>,
+    listen: Option<Door>,
     stop: CancellationToken,
 ) -> Result<()> {
     let state = http::State::of_worker(tender.registry.clone())?;
     let answered = CancellationToken::new();
     let http = match listen {
-        Some(address) => {
-            let listener = http::bind(address).await?;
+        Some(door) => {
+            let (listener, address) = (door.bind().await?, door.address);
             tracing::info!(%address, "answering HTTP");
-            Some(tokio::spawn(http::answer(listener, state.clone(), answered.clone())))
+            Some(tokio::spawn(http::answer(door, listener, state.clone(), answered.clone())))
         }
         None => None,
     };
@@ -124,8 +128,8 @@ impl Service {
     /// # Errors
     /// As [`Self::run`].
     pub async fn run_at(self, stop: CancellationToken, bound: impl FnOnce(SocketAddr)) -> Result<()> {
-        let listener = match self.listen {
-            Some(address) => Some(http::bind(address).await?),
+        let listener = match &self.listen {
+            Some(door) => Some((door.bind().await?, door.clone())),
             None => None,
         };
         let (agent, store) = (self.tender.policy.agent.clone(), probe::open(&self.session, self.root.uri()).await?.0);
@@ -154,12 +158,12 @@ impl Service {
         let working = tokio::spawn(worker.run(stop.clone()));
         let answered = CancellationToken::new();
         let http = match listener {
-            Some(listener) => {
+            Some((listener, door)) => {
                 let address = listener.local_addr();
                 let address = address.map_err(|e| Error::Fatal(format!("no address to listen at: {e}")))?;
                 tracing::info!(%address, "answering HTTP");
                 bound(address);
-                Some(tokio::spawn(http::answer(listener, server.state(), answered.clone())))
+                Some(tokio::spawn(http::answer(door, listener, server.state(), answered.clone())))
             }
             None => None,
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::out::{DIM, say, styled, write};
 use super::{Exit, run};
 use crate::error::Result;
+use crate::serve::Scope;
 use crate::settings::{Settings, keys, reference};
 use crate::show::{Grid, Side};
 
@@ -46,5 +47,17 @@ pub(super) fn settings(settings: &Settings, json: bool) -> Result<Exit> {
         say("")?;
     }
     lints.iter().try_for_each(|lint| say(format!("note: `{}`: {}", lint.key, lint.why)))?;
+    Ok(Exit::Done)
+}
+
+/// Makes a key: it on its own line, so that a script can take it, then what goes into the file.
+pub(super) fn new_key(name: &str, scope: &str, json: bool) -> Result<Exit> {
+    let scope = if scope == "admin" { Scope::Admin } else { Scope::Read };
+    let (key, entry) = crate::serve::new_key(name, scope)?;
+    if json {
+        super::run::line(&serde_json::json!({ "name": name, "key": key, "entry": entry }))?;
+    } else {
+        say(format!("{key}\n\n# The key is shown this once. Append this to the file of --api-keys:\n{entry}"))?;
+    }
     Ok(Exit::Done)
 }

@@ -39,7 +39,7 @@ pub(super) fn run(args: &WorkerArgs, settings: Settings) -> Result<Exit> {
         tender.name.clone_from(&member.name);
         tender.stall = settings.worker.stall;
         tracing::info!(name = member.name, registry = tender.registry.place(), "working");
-        work(member, Arc::new(tender), settings.limits(false), settings.listen, stop.token().clone()).await?;
+        work(member, Arc::new(tender), settings.limits(false), settings.door()?, stop.token().clone()).await?;
         Ok(Exit::Done)
     })
 }

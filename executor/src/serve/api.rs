@@ -16,7 +16,9 @@ pub(super) const VERSION: (HeaderName, HeaderValue) =
 
 /// Codes of errors, as the Lance namespace specification numbers them.
 const INVALID: u32 = 13;
-const UNAVAILABLE: u32 = 17;
+pub(super) const FORBIDDEN: u32 = 15;
+pub(super) const UNAUTHENTICATED: u32 = 16;
+pub(super) const UNAVAILABLE: u32 = 17;
 const INTERNAL: u32 = 18;
 const NOT_FOUND: u32 = 10;
 

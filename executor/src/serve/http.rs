@@ -7,7 +7,6 @@
 //! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
 //! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table |
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,10 +20,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::api;
+use super::door::{Door, Encrypted, guard};
 use super::heard::Heard;
 use super::metrics::Metrics;
 use crate::env::now_ms;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::registry::{HEARTBEAT, Registry};
 
 /// Ticks that may be missed before the agent counts as stuck, and a grace for a busy machine.
@@ -91,17 +91,8 @@ impl Pulse {
     }
 }
 
-/// Listens at `address`.
-pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    if !address.ip().is_loopback() {
-        return Err(Error::Invalid(format!("`{address}` can be reached from outside, and there are no keys yet")));
-    }
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|e| Error::Invalid(format!("can't listen at `{address}`: {e}; name another with --listen")))
-}
-
 /// Answers until `until` is cancelled.
-pub(super) async fn answer(listener: TcpListener, state: State, until: CancellationToken) {
+pub(super) async fn answer(door: Door, listener: TcpListener, state: State, until: CancellationToken) {
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -109,8 +100,15 @@ pub(super) async fn answer(listener: TcpListener, state: State, until: Cancellat
         .route("/v1/table/{id}/evaluate", post(evaluate))
         .with_state(state.clone())
         .merge(api::jobs::routes(state.registry))
+        .layer(axum::middleware::from_fn_with_state(door.keys, guard))
         .layer(axum::middleware::map_response(announced));
-    let served = axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await;
+    let served = match door.tls {
+        None => axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await,
+        Some(config) => match Encrypted::new(listener, config) {
+            Ok(listener) => axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await,
+            Err(error) => Err(error),
+        },
+    };
     if let Err(error) = served {
         tracing::error!(%error, "HTTP is not answered any more");
     }
@@ -163,11 +161,5 @@ mod tests {
         assert!(pulse.unready(18_001).is_some_and(|why| why.contains("ticked")));
         pulse.stop();
         assert!(pulse.unready(5_000).is_some_and(|why| why.contains("stopping")));
-    }
-
-    #[tokio::test]
-    async fn an_address_that_others_could_reach_is_refused() {
-        let refused = bind("0.0.0.0:0".parse().expect("an address")).await;
-        assert!(matches!(refused, Err(Error::Invalid(why)) if why.contains("no keys")));
     }
 }

@@ -1,6 +1,7 @@
 //! Settings of the executor itself.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -130,26 +131,44 @@ pub const OWN: &[Own] = &[
         key: "listen",
         env: "CARETAKER_LISTEN",
         value_name: "ADDRESS",
-        help: "Address of this machine at which `serve` answers HTTP (/metrics, /healthz, /readyz), such as \
-               127.0.0.1:9650 (localhost:9650 is the same), or off. Nothing asks for a key, so only a loopback \
-               address is taken.",
+        help: "Address of this machine at which `serve` and `worker` answer HTTP, such as 127.0.0.1:9650 \
+               (localhost:9650 is the same), or off. One that others can reach needs api_keys.",
         set: |s, text| {
-            const RIGHT: &str = "write off, or a loopback address with its port, such as 127.0.0.1:9650 or [::1]:9650";
+            const RIGHT: &str = "write off, or an address with its port, such as 127.0.0.1:9650 or [::]:9650";
             s.listen = match text.strip_prefix("localhost:") {
                 // Where else its name leads is a matter of this machine's files; here it is one address.
                 Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().map_err(|_| RIGHT)?).into()),
                 None if text == "off" => None,
                 None => Some(text.parse().map_err(|_| RIGHT)?),
             };
-            if s.listen.is_some_and(|address| !address.ip().is_loopback()) {
-                return Err(
-                    "there are no keys yet, so it must not be reached from outside: write a loopback address, \
-                            such as 127.0.0.1:9650, and put a proxy that asks for a key in front",
-                );
-            }
             Ok(())
         },
         text: |s| s.listen.map_or_else(|| "off".into(), |address| address.to_string()),
+    },
+    Own {
+        key: "api_keys",
+        env: "CARETAKER_API_KEYS",
+        value_name: "FILE",
+        help: "File of the keys that HTTP asks for in `x-api-key` (`caretaker new-key NAME` makes one), or none: nobody \
+               is asked, and only a loopback address is listened at.",
+        set: |s, text| file(&mut s.http.keys, text),
+        text: |s| shown(&s.http.keys),
+    },
+    Own {
+        key: "tls_cert",
+        env: "CARETAKER_TLS_CERT",
+        value_name: "FILE",
+        help: "Certificate of HTTP with those that vouch for it, PEM, or none: it is not encrypted.",
+        set: |s, text| file(&mut s.http.certificate, text),
+        text: |s| shown(&s.http.certificate),
+    },
+    Own {
+        key: "tls_key",
+        env: "CARETAKER_TLS_KEY",
+        value_name: "FILE",
+        help: "Private key of the certificate, PEM.",
+        set: |s, text| file(&mut s.http.private, text),
+        text: |s| shown(&s.http.private),
     },
     Own {
         key: "log_level",
@@ -183,6 +202,19 @@ pub const OWN: &[Own] = &[
         text: |s| if s.log_format == LogFormat::Json { "json".into() } else { "text".into() },
     },
 ];
+
+fn file(to: &mut Option<PathBuf>, text: &str) -> std::result::Result<(), &'static str> {
+    *to = match text {
+        "" => return Err("write none, or the path of a file"),
+        "none" => None,
+        path => Some(path.into()),
+    };
+    Ok(())
+}
+
+fn shown(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string())
+}
 
 fn small(number: Option<u64>) -> Option<usize> {
     number.and_then(|n| usize::try_from(n).ok())

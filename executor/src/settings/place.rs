@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Settings;
 use crate::error::{Error, Result};
 use crate::registry::Place;
+use crate::serve::{Door, Keys, tls};
 use crate::tend::STALL;
 use crate::worker::Limits;
 
@@ -39,6 +40,17 @@ pub struct WorkerSettings {
     pub stall: Duration,
 }
 
+/// To whom HTTP is answered, and how: files, which are read when it begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Keys.
+    pub keys: Option<PathBuf>,
+    /// Certificate.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub private: Option<PathBuf>,
+}
+
 impl Default for WorkerSettings {
     fn default() -> Self {
         Self { jobs: 8, memory_bytes: None, remote: true, stall: STALL }
@@ -54,6 +66,21 @@ fn memory() -> u64 {
 }
 
 impl Settings {
+    /// Where and how HTTP is answered.
+    ///
+    /// # Errors
+    /// `Invalid` where a file is not as it must be, and for half of a certificate.
+    pub fn door(&self) -> Result<Option<Door>> {
+        let Some(address) = self.listen else { return Ok(None) };
+        let keys = self.http.keys.as_deref().map(Keys::read).transpose()?.unwrap_or_default();
+        let tls = match (&self.http.certificate, &self.http.private) {
+            (Some(certificate), Some(private)) => Some(tls(certificate, private)?),
+            (None, None) => None,
+            _ => return Err(Error::Invalid("tls_cert and tls_key go together: name both, or none".into())),
+        };
+        Ok(Some(Door { address, keys, tls }))
+    }
+
     /// The limits of a worker. `serves`: it belongs to a process that also decides.
     pub fn limits(&self, serves: bool) -> Limits {
         let worker = &self.worker;

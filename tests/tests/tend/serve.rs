@@ -12,7 +12,7 @@ use caretaker_tests::{Lsm, Options, column, rows};
 use executor::catalog::Root;
 use executor::fault::hook;
 use executor::registry::{Member, Place, Registry, Role};
-use executor::serve::Service;
+use executor::serve::{Door, Service};
 use executor::table::session;
 use executor::tend::Tender;
 use executor::worker::Limits;
@@ -60,7 +60,7 @@ impl Serving {
             tender: Arc::new(tender),
             member: Member::here(Role::Agent, root.to_str().unwrap()),
             limits,
-            listen: Some("127.0.0.1:0".parse().unwrap()),
+            listen: Some(Door::local("127.0.0.1:0".parse().unwrap())),
         };
         let (bound, address) = tokio::sync::oneshot::channel();
         let until = stop.clone();
