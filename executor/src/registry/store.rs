@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Executor, Row, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row, Transaction};
 
 use super::Place;
 use super::schema::{self, POSTGRES, SQLITE};
@@ -137,8 +137,9 @@ impl Store {
                 Ok(())
             })
         });
-        let pool = pool.connect_lazy_with(options);
-        Ok(Self::of(pool, Engine::Sqlite, place))
+        // On a full disk SQLite rolls back by itself, and the driver takes the transaction for open ever after.
+        let pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
+        Ok(Self::of(pool.connect_lazy_with(options), Engine::Sqlite, place))
     }
 
     fn server(address: &str) -> Result<Self> {
