@@ -80,9 +80,9 @@ impl Registry {
     pub(crate) async fn take_outputs(&self, parent: &Job) -> Result<Vec<(String, Value)>> {
         let lease = parent.lease.as_deref().unwrap_or_default();
         // A statement that writes: on PostgreSQL it keeps the row from being given to another meanwhile.
-        let mine = self.store.sql(
-            "UPDATE caretaker_job SET heartbeat_ms = {now} WHERE id = $1 AND lease = $2 AND state = 'running'",
-        );
+        let mine = self
+            .store
+            .sql("UPDATE caretaker_job SET heartbeat_ms = {now} WHERE id = $1 AND lease = $2 AND state = 'running'");
         let select = "SELECT id, result FROM caretaker_job
                       WHERE parent = $1 AND outcome = 'done' AND result IS NOT NULL ORDER BY id";
         let forget = "UPDATE caretaker_job SET result = NULL WHERE id = $1";

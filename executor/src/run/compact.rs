@@ -194,7 +194,8 @@ pub(crate) fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
 }
 
 fn options(table: &Table, batch_rows: usize, shape: Shape) -> Result<CompactionOptions> {
-    let target = usize::try_from(shape.target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
+    let target =
+        usize::try_from(shape.target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
     let options = CompactionOptions {
         target_rows_per_fragment: target,
         defer_index_remap: shape.deferred,

@@ -2,8 +2,8 @@
 //! other parts. Any worker may run it.
 
 use lance::dataset::optimize::RewriteResult;
-use lance_table::format::Fragment;
 use lance_io::utils::CachedFileSize;
+use lance_table::format::Fragment;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;

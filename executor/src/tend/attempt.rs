@@ -52,12 +52,7 @@ impl Tender {
 
     /// Runs claimed jobs and writes down what came of each. What could not be written is in the log, and
     /// the jobs' lease runs out.
-    pub async fn attempt(
-        &self,
-        claim: Claim,
-        table: Option<&Table>,
-        progress: &Arc<Progress>,
-    ) -> Vec<JobReport> {
+    pub async fn attempt(&self, claim: Claim, table: Option<&Table>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let began = Instant::now();
         let control = self.control.clone().unwrap_or_else(Handle::current);
         let ids: Vec<&str> = claim.jobs.iter().map(|job| job.id.as_str()).collect();
@@ -103,14 +98,7 @@ impl Tender {
     }
 
     /// Writes down what came of one job.
-    async fn end(
-        &self,
-        job: &Job,
-        reports: &[JobReport],
-        why: Option<Why>,
-        table: Option<&Table>,
-        control: &Handle,
-    ) {
+    async fn end(&self, job: &Job, reports: &[JobReport], why: Option<Why>, table: Option<&Table>, control: &Handle) {
         let ended = match reports.iter().find(|report| is_of(report, job)) {
             Some(report) if !stopped(report) || !matches!(why, Some(Why::Asked | Why::Lost)) => {
                 Ended::Report(Box::new(report.clone()))
