@@ -3,6 +3,7 @@
 mod attempt;
 mod jobs;
 mod parts;
+mod segments;
 
 use std::collections::HashMap;
 use std::sync::Arc;

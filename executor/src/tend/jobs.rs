@@ -110,7 +110,7 @@ impl Tender {
             }
             JobSpec::Index { indexes, op, .. } => {
                 let table = self.check(table, job).await?;
-                index::index(&table, indexes, *op, "index.after").await?;
+                self.index(&table, indexes, *op, progress).await?;
                 self.check_indexed(&table, job, indexes).await?;
                 Ok(JobEnd::Indexed)
             }

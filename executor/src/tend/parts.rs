@@ -28,7 +28,7 @@ use crate::catalog::TableRef;
 use crate::error::{Error, Result};
 use crate::registry::{Claim, Job, NewJob, POLL, Part, Queued, Ring, State, Want};
 use crate::report::JobReport;
-use crate::run::compact::{self, CompactReport, Shape, Uncommitted};
+use crate::run::compact::{self, CompactReport, Uncommitted};
 use crate::run::files::data_bytes;
 use crate::run::task::{self, Task};
 use crate::run::{Progress, files};
@@ -37,7 +37,7 @@ use crate::table::Table;
 /// A job that works on fewer bytes runs in one piece.
 pub const SPLIT_BYTES: u64 = 1 << 30;
 /// A part is at least this share of those bytes.
-const SHARE: u64 = 4;
+pub(super) const SHARE: u64 = 4;
 /// Most parts of one job.
 const PARTS_MAX: u64 = 256;
 /// How old an earlier attempt's output may be, well below the week after which Lance's cleanup takes it.
@@ -73,7 +73,7 @@ impl Tender {
         let parent = self.registry.held(lease).await?;
         let tasks = parts.iter().map(|part| Task::rewrite(table, part, shape)).collect::<Result<Vec<_>>>()?;
         let rows = parts.iter().map(|part| part.iter().flatten().map(compact::live).sum()).collect();
-        let outputs = self.work_off(table, &parent, &tasks, rows, shape, progress).await?;
+        let outputs = self.work_off(table, &parent, &tasks, rows, !shape.deferred, progress).await?;
         crate::fault::at(&table.uri, "compact.rewritten").await;
         let done = outputs.into_iter().map(|(n, output)| task::rewritten(output, &parts[n])).collect::<Vec<_>>();
         let (good, bad): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
@@ -95,26 +95,26 @@ impl Tender {
     }
 
     /// Has the parts of a job done, and returns what they left, each with its number among `tasks`. Some are
-    /// missing where they failed and the others may be committed without them.
-    async fn work_off(
+    /// missing where they failed, unless `all` are needed.
+    pub(super) async fn work_off(
         &self,
         table: &Table,
         parent: &Job,
         tasks: &[Task],
         rows: Vec<u64>,
-        shape: Shape,
+        all: bool,
         progress: &Progress,
     ) -> Result<Vec<(usize, Value)>> {
         // From before the look: nothing is missed between.
         let mut bell = self.registry.listen();
         let cut = Cut { tasks: self.queue(table, parent, tasks).await?, rows };
-        progress.start("compact", cut.rows.iter().sum());
+        progress.start("parts", cut.rows.iter().sum());
         let ended = self.wait(table, parent, &cut, &mut bell, progress).await?;
         let failed: Vec<&Part> = ended.iter().filter(|part| !part.output).collect();
         if let Some(part) = failed.first() {
             let why = part.message.as_deref().unwrap_or("it was stopped, or what it was cut from has changed");
             let why = format!("{} of {} parts did not work out; the first: {why}", failed.len(), ended.len());
-            if !shape.deferred || failed.len() == ended.len() {
+            if all || failed.len() == ended.len() {
                 return Err(match part.state {
                     State::Failed => Error::Fatal(why),
                     _ => Error::Conflict(why),
@@ -131,7 +131,7 @@ impl Tender {
                 None => rest.push(output),
             }
         }
-        if !shape.deferred && wanted.len() < tasks.len() {
+        if all && wanted.len() < tasks.len() {
             rest.extend(wanted.drain(..).map(|(_, output)| output));
         }
         for output in rest {
@@ -225,7 +225,7 @@ impl Tender {
 
     /// Stops the parts of a job that does not work out, and deletes what they wrote. Of a paused one they stay,
     /// and so do those of one that is another worker's by now. Whether it did.
-    async fn clear(&self, table: &Table) -> bool {
+    pub(super) async fn clear(&self, table: &Table) -> bool {
         let Some(lease) = table.fence.lease() else { return false };
         let taken = async {
             let parent = self.registry.held(lease).await?;

@@ -17,11 +17,11 @@ use executor::table::session;
 use executor::tend::Tender;
 use futures::TryStreamExt;
 use lance::Dataset;
-use lance::dataset::WriteParams;
+use lance::dataset::{UpdateBuilder, WriteMode, WriteParams};
 use lance::index::DatasetIndexExt;
 use lance_index::IndexType;
-use lance_index::scalar::{BuiltinIndexType, ScalarIndexParams};
-use planner::job::{JobSpec, Predicted};
+use lance_index::scalar::{BuiltinIndexType, FullTextSearchQuery, InvertedIndexParams, ScalarIndexParams};
+use planner::job::{IndexOp, JobSpec, Predicted};
 use planner::policy::Policy;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -34,6 +34,19 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const FRAGMENTS: u64 = 8;
 const ROWS: u64 = 50;
 
+async fn write(uri: &str, first: u64, params: WriteParams) {
+    let vector = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float32, true)), 2);
+    let text = |name| column(name, DataType::Utf8);
+    let fields = vec![column("id", DataType::Int64), text("cat"), text("text"), column("vec", vector)];
+    let schema = Arc::new(Schema::new(fields));
+    let row =
+        |id| json!({"id": id, "cat": format!("c{}", id % 3), "text": format!("word{} all", id % 40), "vec": [id, 1]});
+    let batch = rows(&schema, &Value::Array((first..first + FRAGMENTS * ROWS).map(row).collect()));
+    let reader = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
+    let params = WriteParams { max_rows_per_file: ROWS as usize, ..params };
+    Dataset::write(reader, uri, Some(params)).await.unwrap();
+}
+
 /// A table of small fragments with deletions and indexes, and the registry of those who work on it.
 struct Set {
     dir: TempDir,
@@ -43,20 +56,20 @@ struct Set {
 
 impl Set {
     async fn new() -> Self {
+        Self::of(false).await
+    }
+
+    async fn of(stable_row_ids: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let uri = dir.path().join("t.lance").to_str().unwrap().to_string();
-        let vector = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float32, true)), 2);
-        let fields = vec![column("id", DataType::Int64), column("cat", DataType::Utf8), column("vec", vector)];
-        let schema = Arc::new(Schema::new(fields));
-        let all = (0..FRAGMENTS * ROWS).map(|id| json!({"id": id, "cat": format!("c{}", id % 3), "vec": [id, 1]}));
-        let batch = rows(&schema, &Value::Array(all.collect()));
-        let reader = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
-        let params = WriteParams { max_rows_per_file: ROWS as usize, ..WriteParams::default() };
-        let mut dataset = Dataset::write(reader, &uri, Some(params)).await.unwrap();
+        write(&uri, 0, WriteParams { enable_stable_row_ids: stable_row_ids, ..WriteParams::default() }).await;
+        let mut dataset = Dataset::open(&uri).await.unwrap();
         let scalar = ScalarIndexParams::default();
         dataset.create_index(&["id"], IndexType::BTree, Some("id_idx".into()), &scalar, true).await.unwrap();
         let bitmap = ScalarIndexParams::for_builtin(BuiltinIndexType::Bitmap);
         dataset.create_index(&["cat"], IndexType::Bitmap, Some("cat_idx".into()), &bitmap, true).await.unwrap();
+        let fts = InvertedIndexParams::default();
+        dataset.create_index(&["text"], IndexType::Inverted, Some("text_idx".into()), &fts, true).await.unwrap();
         let flat = lance::index::vector::VectorIndexParams::ivf_flat(2, lance_linalg::distance::MetricType::L2);
         dataset.create_index(&["vec"], IndexType::Vector, Some("vec_idx".into()), &flat, true).await.unwrap();
         dataset.delete("id % 7 = 0").await.unwrap();
@@ -64,23 +77,38 @@ impl Set {
         Self { dir, uri, registry }
     }
 
+    /// As many fragments again, that no index covers.
+    async fn append(&self) {
+        let first = self.dataset().await.manifest().fragments.len() as u64 * ROWS;
+        write(&self.uri, first, WriteParams { mode: WriteMode::Append, ..WriteParams::default() }).await;
+        self.dataset().await.delete(&format!("id = {}", first + 1)).await.unwrap();
+    }
+
     async fn dataset(&self) -> Dataset {
         Dataset::open(&self.uri).await.unwrap()
     }
 
     /// Every row, and what each index says.
-    async fn answers(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
+    async fn answers(&self) -> (Vec<Value>, Vec<usize>, [Vec<Value>; 2]) {
         let dataset = self.dataset().await;
         let all = dataset.scan().try_into_stream().await.unwrap().try_collect().await.unwrap();
         let mut counts = Vec::new();
-        for filter in ["id = 9", "id > 100 AND id < 300", "cat = 'c1'", "cat = 'c2' AND id < 77", "id = 7"] {
+        for filter in ["id = 9", "id > 100 AND id < 300", "cat = 'c1'", "cat = 'c2' AND id < 77", "id = 7", "id = 501"]
+        {
             counts.push(dataset.count_rows(Some(filter.into())).await.unwrap());
         }
         let mut scan = dataset.scan();
-        let near = arrow_array::Float32Array::from(vec![211.0, 1.0]);
-        scan.nearest("vec", &near, 5).unwrap().nprobes(2).project(&["id"]).unwrap();
+        let near = arrow_array::Float32Array::from(vec![401.0, 1.0]);
+        scan.nearest("vec", &near, 9).unwrap().nprobes(2).project(&["id"]).unwrap();
         let near: Vec<_> = scan.try_into_stream().await.unwrap().try_collect().await.unwrap();
-        (sorted(all), counts, sorted(near))
+        let mut scan = dataset.scan();
+        scan.full_text_search(FullTextSearchQuery::new("word9".into())).unwrap().project(&["id"]).unwrap();
+        let found: Vec<_> = scan.try_into_stream().await.unwrap().try_collect().await.unwrap();
+        // How well a row fits depends on how the index is cut.
+        let ids = |found: Vec<_>| sorted(found).into_iter().map(|row| row["id"].clone()).collect();
+        let mut found: Vec<Value> = ids(found);
+        found.sort_by_key(Value::as_i64);
+        (sorted(all), counts, [ids(near), found])
     }
 
     fn tender(&self, name: &str) -> Tender {
@@ -100,6 +128,15 @@ impl Set {
             target_rows: 2 * ROWS,
             predicted: Predicted { fragments: FRAGMENTS / 2, rows: None, bytes: None },
         };
+        self.put(spec).await
+    }
+
+    /// Hands in work on one index.
+    async fn indexing(&self, kind: &str, name: &str, op: IndexOp) -> String {
+        self.put(JobSpec::Index { kind: kind.into(), indexes: vec![name.into()], op }).await
+    }
+
+    async fn put(&self, spec: JobSpec) -> String {
         let at = TableRef { name: "t".into(), uri: self.uri.clone() };
         let job = NewJob::planned(&at, &spec, &Policy::default()).unwrap();
         match self.registry.enqueue(vec![job], 0).await.unwrap().remove(0) {
@@ -154,16 +191,27 @@ impl Set {
         assert!(self.registry.reap().await.unwrap() > 0);
     }
 
-    /// Data files on storage that no version has.
+    /// How many segments an index has, and how many fragments none of them covers.
+    async fn segments(&self, name: &str) -> (usize, usize) {
+        let dataset = self.dataset().await;
+        let segments = dataset.load_indices_by_name(name).await.unwrap();
+        let covered = |id: u64| segments.iter().any(|s| s.fragment_bitmap.as_ref().unwrap().contains(id as u32));
+        (segments.len(), dataset.manifest().fragments.iter().filter(|f| !covered(f.id)).count())
+    }
+
+    /// Data files and indexes on storage that no version has.
     async fn litter(&self) -> BTreeSet<String> {
         let dataset = self.dataset().await;
         let mut known = BTreeSet::new();
         for version in dataset.versions().await.unwrap() {
             let at = dataset.checkout_version(version.version).await.unwrap();
+            known.extend(at.load_indices().await.unwrap().iter().map(|index| index.uuid.to_string()));
             known.extend(at.manifest().fragments.iter().flat_map(|f| f.files.iter().map(|file| file.path.clone())));
         }
-        let data = std::fs::read_dir(Path::new(&self.uri).join("data")).unwrap();
-        let there = data.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let there = ["data", "_indices"].into_iter().flat_map(|folder| {
+            let there = std::fs::read_dir(Path::new(&self.uri).join(folder)).unwrap();
+            there.map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        });
         there.filter(|name| !known.contains(name)).collect()
     }
 
@@ -228,7 +276,7 @@ async fn two_workers(deferred: bool) {
     let report = within(first).await.remove(0);
     let JobEnd::Compacted(done) = &report.end else { panic!("{report:?}") };
     assert_eq!((done.fragments_removed, done.fragments_added), (8, 4));
-    assert!(report.answers.is_some_and(|answers| answers.indexes.len() == 3 && answers.skipped.is_empty()));
+    assert!(report.answers.is_some_and(|answers| answers.indexes.len() == 4 && answers.skipped.is_empty()));
     let parts = set.parts(&id).await;
     let workers: BTreeSet<&str> = parts.iter().filter_map(|part| part.worker.as_deref()).collect();
     assert_eq!((workers, ended(&parts, State::Succeeded)), (BTreeSet::from(["first", "second"]), 4));
@@ -378,4 +426,111 @@ async fn a_part_that_ends_after_it_was_given_to_another_deletes_what_it_wrote() 
     within(second).await;
     assert_eq!((set.fragments().await, set.answers().await), (4, before));
     assert_eq!(set.litter().await, BTreeSet::new());
+}
+
+/// Those of which Lance can merge segments.
+const INDEXES: [(&str, &str); 4] =
+    [("btree", "id_idx"), ("bitmap", "cat_idx"), ("fts", "text_idx"), ("ivfflat", "vec_idx")];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_is_extended_and_merged_in_parts_by_two_workers_and_answers_as_before() {
+    for (kind, name) in INDEXES {
+        let set = Set::new().await;
+        for (op, segments) in [(IndexOp::Append, 2), (IndexOp::Merge, 1)] {
+            set.append().await;
+            let before = set.answers().await;
+            let id = set.indexing(kind, name, op).await;
+            let go = hold(&set, "part.before", 0);
+            let first = set.work("first", None).await;
+            set.until(&id, |parts| parts.len() == 8 && ended(parts, State::Running) == 1).await;
+            let second = set.work("second", Some(&id)).await;
+            set.until(&id, |parts| ended(parts, State::Running) == 2).await;
+            hook(&set.uri, "part.before", None);
+            while !second.is_finished() {
+                go.notify_waiters();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(matches!(within(second).await[0].end, JobEnd::Part { .. }));
+            let report = within(first).await.remove(0);
+            assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
+            assert_eq!((set.segments(name).await, set.answers().await), ((segments, 0), before), "{name} {op:?}");
+            assert_eq!(ended(&set.parts(&id).await, State::Succeeded), 8);
+            assert_eq!(set.litter().await, BTreeSet::new(), "{name} {op:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_stable_row_ids_an_index_in_parts_forgets_the_values_before_an_update() {
+    for (kind, name) in INDEXES {
+        let set = Set::of(true).await;
+        set.append().await;
+        let dataset = Arc::new(set.dataset().await);
+        let update = UpdateBuilder::new(dataset).update_where("id % 5 = 1").unwrap();
+        let update = update.set("cat", "'c1'").unwrap().set("text", "'word9 new'").unwrap();
+        update.set("id", "id + 100000").unwrap().build().unwrap().execute().await.unwrap();
+        let before = set.answers().await;
+        let id = set.indexing(kind, name, IndexOp::Append).await;
+        let report = within(set.work("w", None).await).await.remove(0);
+        assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
+        assert_eq!((set.segments(name).await.1, set.answers().await), (0, before), "{name}");
+        // Lance does not split full-text indexes here.
+        assert_eq!(set.parts(&id).await.is_empty(), name == "text_idx");
+        assert_eq!(set.litter().await, BTreeSet::new(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_whose_segments_lance_can_not_merge_goes_in_one_piece() {
+    let set = Set::new().await;
+    let zones = ScalarIndexParams::for_builtin(BuiltinIndexType::ZoneMap);
+    let mut dataset = set.dataset().await;
+    dataset.create_index(&["id"], IndexType::ZoneMap, Some("zone_idx".into()), &zones, true).await.unwrap();
+    set.append().await;
+    let before = set.answers().await;
+    let id = set.indexing("zonemap", "zone_idx", IndexOp::Append).await;
+    let report = within(set.work("w", None).await).await.remove(0);
+    assert!(matches!(report.end, JobEnd::Indexed), "{report:?}");
+    assert_eq!((set.segments("zone_idx").await.1, set.answers().await), (0, before));
+    assert_eq!((set.parts(&id).await.len(), set.litter().await), (0, BTreeSet::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_fails_fails_the_index_job_which_leaves_no_file() {
+    for (kind, name) in INDEXES {
+        let set = Set::new().await;
+        set.append().await;
+        let before = (set.answers().await, set.dataset().await.manifest().version);
+        set.indexing(kind, name, IndexOp::Append).await;
+        fail_second(&set, "part.before");
+        let report = within(set.work("w", None).await).await.remove(0);
+        assert!(matches!(&report.end, JobEnd::Failed { why, .. } if why.contains("on purpose")), "{report:?}");
+        assert_eq!((set.answers().await, set.dataset().await.manifest().version), before);
+        assert_eq!(set.litter().await, BTreeSet::new(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_that_a_dead_worker_built_are_used_by_the_next_attempt() {
+    for (kind, name) in INDEXES {
+        let set = Set::new().await;
+        set.append().await;
+        let id = set.indexing(kind, name, IndexOp::Append).await;
+        hold(&set, "part.before", 2);
+        let first = set.work("first", None).await;
+        set.until(&id, |parts| ended(parts, State::Succeeded) == 2 && ended(parts, State::Running) == 1).await;
+        first.abort();
+        set.dies("first").await;
+        hook(&set.uri, "part.before", None);
+        // A version more: the parts were cut from the one before.
+        set.dataset().await.delete("id = 9").await.unwrap();
+        let before = set.answers().await;
+        let report = within(set.work("next", None).await).await.remove(0);
+        assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
+        let parts = set.parts(&id).await;
+        let by = |who: &str| parts.iter().filter(|part| part.worker.as_deref() == Some(who)).count();
+        assert_eq!((parts.len(), by("first"), by("next")), (8, 2, 6));
+        assert_eq!((set.segments(name).await, set.answers().await), ((2, 0), before), "{name}");
+        assert_eq!(set.litter().await, BTreeSet::new(), "{name}");
+    }
 }
