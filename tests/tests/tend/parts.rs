@@ -17,7 +17,7 @@ use executor::table::session;
 use executor::tend::Tender;
 use futures::TryStreamExt;
 use lance::Dataset;
-use lance::dataset::{UpdateBuilder, WriteMode, WriteParams};
+use lance::dataset::{WriteMode, WriteParams};
 use lance::index::DatasetIndexExt;
 use lance_index::IndexType;
 use lance_index::scalar::{BuiltinIndexType, FullTextSearchQuery, InvertedIndexParams, ScalarIndexParams};
@@ -48,18 +48,18 @@ async fn write(uri: &str, first: u64, params: WriteParams) {
 }
 
 /// A table of small fragments with deletions and indexes, and the registry of those who work on it.
-struct Set {
+pub(crate) struct Set {
     dir: TempDir,
-    uri: String,
+    pub(crate) uri: String,
     registry: Registry,
 }
 
 impl Set {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::of(false).await
     }
 
-    async fn of(stable_row_ids: bool) -> Self {
+    pub(crate) async fn of(stable_row_ids: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let uri = dir.path().join("t.lance").to_str().unwrap().to_string();
         write(&uri, 0, WriteParams { enable_stable_row_ids: stable_row_ids, ..WriteParams::default() }).await;
@@ -78,18 +78,18 @@ impl Set {
     }
 
     /// As many fragments again, that no index covers.
-    async fn append(&self) {
+    pub(crate) async fn append(&self) {
         let first = self.dataset().await.manifest().fragments.len() as u64 * ROWS;
         write(&self.uri, first, WriteParams { mode: WriteMode::Append, ..WriteParams::default() }).await;
         self.dataset().await.delete(&format!("id = {}", first + 1)).await.unwrap();
     }
 
-    async fn dataset(&self) -> Dataset {
+    pub(crate) async fn dataset(&self) -> Dataset {
         Dataset::open(&self.uri).await.unwrap()
     }
 
     /// Every row, and what each index says.
-    async fn answers(&self) -> (Vec<Value>, Vec<usize>, [Vec<Value>; 2]) {
+    pub(crate) async fn answers(&self) -> (Vec<Value>, Vec<usize>, [Vec<Value>; 2]) {
         let dataset = self.dataset().await;
         let all = dataset.scan().try_into_stream().await.unwrap().try_collect().await.unwrap();
         let mut counts = Vec::new();
@@ -132,7 +132,7 @@ impl Set {
     }
 
     /// Hands in work on one index.
-    async fn indexing(&self, kind: &str, name: &str, op: IndexOp) -> String {
+    pub(crate) async fn indexing(&self, kind: &str, name: &str, op: IndexOp) -> String {
         self.put(JobSpec::Index { kind: kind.into(), indexes: vec![name.into()], op }).await
     }
 
@@ -145,7 +145,7 @@ impl Set {
         }
     }
 
-    async fn claim(&self, worker: &str, parent: Option<&str>) -> Option<Claim> {
+    pub(crate) async fn claim(&self, worker: &str, parent: Option<&str>) -> Option<Claim> {
         let want = Want {
             worker: worker.into(),
             free_bytes: u64::MAX,
@@ -158,13 +158,13 @@ impl Set {
     }
 
     /// A worker that takes one job and runs it.
-    async fn work(&self, name: &str, parent: Option<&str>) -> JoinHandle<Vec<JobReport>> {
+    pub(crate) async fn work(&self, name: &str, parent: Option<&str>) -> JoinHandle<Vec<JobReport>> {
         let claim = self.claim(name, parent).await.expect("it waits");
         let tender = self.tender(name);
         tokio::spawn(async move { tender.attempt(claim, None, &Arc::new(Progress::default())).await })
     }
 
-    async fn parts(&self, id: &str) -> Vec<Job> {
+    pub(crate) async fn parts(&self, id: &str) -> Vec<Job> {
         self.registry.jobs(&Filter { parent: Some(id.into()), ..Filter::default() }).await.unwrap()
     }
 
@@ -173,7 +173,7 @@ impl Set {
     }
 
     /// Waits until the parts of a job are so.
-    async fn until(&self, id: &str, so: impl Fn(&[Job]) -> bool) {
+    pub(crate) async fn until(&self, id: &str, so: impl Fn(&[Job]) -> bool) {
         let began = Instant::now();
         loop {
             let parts = self.parts(id).await;
@@ -186,13 +186,13 @@ impl Set {
     }
 
     /// What a worker leaves that dies: its lock is nobody's.
-    async fn dies(&self, worker: &str) {
+    pub(crate) async fn dies(&self, worker: &str) {
         std::fs::write(self.dir.path().join("state/processes").join(worker), "").unwrap();
         assert!(self.registry.reap().await.unwrap() > 0);
     }
 
     /// How many segments an index has, and how many fragments none of them covers.
-    async fn segments(&self, name: &str) -> (usize, usize) {
+    pub(crate) async fn segments(&self, name: &str) -> (usize, usize) {
         let dataset = self.dataset().await;
         let segments = dataset.load_indices_by_name(name).await.unwrap();
         let covered = |id: u64| segments.iter().any(|s| s.fragment_bitmap.as_ref().unwrap().contains(id as u32));
@@ -200,7 +200,7 @@ impl Set {
     }
 
     /// Data files and indexes on storage that no version has.
-    async fn litter(&self) -> BTreeSet<String> {
+    pub(crate) async fn litter(&self) -> BTreeSet<String> {
         let dataset = self.dataset().await;
         let mut known = BTreeSet::new();
         for version in dataset.versions().await.unwrap() {
@@ -221,7 +221,7 @@ impl Set {
 }
 
 /// Lets the first `free` parts by that come to `place`, and holds the others until told.
-fn hold(set: &Set, place: &'static str, free: usize) -> Arc<Notify> {
+pub(crate) fn hold(set: &Set, place: &'static str, free: usize) -> Arc<Notify> {
     let (seen, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let told = go.clone();
     let held = move || -> futures::future::BoxFuture<'static, ()> {
@@ -237,7 +237,7 @@ fn hold(set: &Set, place: &'static str, free: usize) -> Arc<Notify> {
 }
 
 /// The part that comes to `place` as the second fails.
-fn fail_second(set: &Set, place: &'static str) {
+pub(crate) fn fail_second(set: &Set, place: &'static str) {
     let seen = Arc::new(AtomicUsize::new(0));
     let fail = move || -> futures::future::BoxFuture<'static, ()> {
         let nth = seen.fetch_add(1, Ordering::SeqCst);
@@ -246,11 +246,11 @@ fn fail_second(set: &Set, place: &'static str) {
     hook(&set.uri, place, Some(Arc::new(fail)));
 }
 
-fn ended(parts: &[Job], state: State) -> usize {
+pub(crate) fn ended(parts: &[Job], state: State) -> usize {
     parts.iter().filter(|part| part.state == state).count()
 }
 
-async fn within<T>(task: JoinHandle<T>) -> T {
+pub(crate) async fn within<T>(task: JoinHandle<T>) -> T {
     tokio::time::timeout(DEADLINE, task).await.expect("it ends").unwrap()
 }
 
@@ -426,111 +426,4 @@ async fn a_part_that_ends_after_it_was_given_to_another_deletes_what_it_wrote() 
     within(second).await;
     assert_eq!((set.fragments().await, set.answers().await), (4, before));
     assert_eq!(set.litter().await, BTreeSet::new());
-}
-
-/// Those of which Lance can merge segments.
-const INDEXES: [(&str, &str); 4] =
-    [("btree", "id_idx"), ("bitmap", "cat_idx"), ("fts", "text_idx"), ("ivfflat", "vec_idx")];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_index_is_extended_and_merged_in_parts_by_two_workers_and_answers_as_before() {
-    for (kind, name) in INDEXES {
-        let set = Set::new().await;
-        for (op, segments) in [(IndexOp::Append, 2), (IndexOp::Merge, 1)] {
-            set.append().await;
-            let before = set.answers().await;
-            let id = set.indexing(kind, name, op).await;
-            let go = hold(&set, "part.before", 0);
-            let first = set.work("first", None).await;
-            set.until(&id, |parts| parts.len() == 8 && ended(parts, State::Running) == 1).await;
-            let second = set.work("second", Some(&id)).await;
-            set.until(&id, |parts| ended(parts, State::Running) == 2).await;
-            hook(&set.uri, "part.before", None);
-            while !second.is_finished() {
-                go.notify_waiters();
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            assert!(matches!(within(second).await[0].end, JobEnd::Part { .. }));
-            let report = within(first).await.remove(0);
-            assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
-            assert_eq!((set.segments(name).await, set.answers().await), ((segments, 0), before), "{name} {op:?}");
-            assert_eq!(ended(&set.parts(&id).await, State::Succeeded), 8);
-            assert_eq!(set.litter().await, BTreeSet::new(), "{name} {op:?}");
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn with_stable_row_ids_an_index_in_parts_forgets_the_values_before_an_update() {
-    for (kind, name) in INDEXES {
-        let set = Set::of(true).await;
-        set.append().await;
-        let dataset = Arc::new(set.dataset().await);
-        let update = UpdateBuilder::new(dataset).update_where("id % 5 = 1").unwrap();
-        let update = update.set("cat", "'c1'").unwrap().set("text", "'word9 new'").unwrap();
-        update.set("id", "id + 100000").unwrap().build().unwrap().execute().await.unwrap();
-        let before = set.answers().await;
-        let id = set.indexing(kind, name, IndexOp::Append).await;
-        let report = within(set.work("w", None).await).await.remove(0);
-        assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
-        assert_eq!((set.segments(name).await.1, set.answers().await), (0, before), "{name}");
-        // Lance does not split full-text indexes here.
-        assert_eq!(set.parts(&id).await.is_empty(), name == "text_idx");
-        assert_eq!(set.litter().await, BTreeSet::new(), "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_index_whose_segments_lance_can_not_merge_goes_in_one_piece() {
-    let set = Set::new().await;
-    let zones = ScalarIndexParams::for_builtin(BuiltinIndexType::ZoneMap);
-    let mut dataset = set.dataset().await;
-    dataset.create_index(&["id"], IndexType::ZoneMap, Some("zone_idx".into()), &zones, true).await.unwrap();
-    set.append().await;
-    let before = set.answers().await;
-    let id = set.indexing("zonemap", "zone_idx", IndexOp::Append).await;
-    let report = within(set.work("w", None).await).await.remove(0);
-    assert!(matches!(report.end, JobEnd::Indexed), "{report:?}");
-    assert_eq!((set.segments("zone_idx").await.1, set.answers().await), (0, before));
-    assert_eq!((set.parts(&id).await.len(), set.litter().await), (0, BTreeSet::new()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_part_that_fails_fails_the_index_job_which_leaves_no_file() {
-    for (kind, name) in INDEXES {
-        let set = Set::new().await;
-        set.append().await;
-        let before = (set.answers().await, set.dataset().await.manifest().version);
-        set.indexing(kind, name, IndexOp::Append).await;
-        fail_second(&set, "part.before");
-        let report = within(set.work("w", None).await).await.remove(0);
-        assert!(matches!(&report.end, JobEnd::Failed { why, .. } if why.contains("on purpose")), "{report:?}");
-        assert_eq!((set.answers().await, set.dataset().await.manifest().version), before);
-        assert_eq!(set.litter().await, BTreeSet::new(), "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn segments_that_a_dead_worker_built_are_used_by_the_next_attempt() {
-    for (kind, name) in INDEXES {
-        let set = Set::new().await;
-        set.append().await;
-        let id = set.indexing(kind, name, IndexOp::Append).await;
-        hold(&set, "part.before", 2);
-        let first = set.work("first", None).await;
-        set.until(&id, |parts| ended(parts, State::Succeeded) == 2 && ended(parts, State::Running) == 1).await;
-        first.abort();
-        set.dies("first").await;
-        hook(&set.uri, "part.before", None);
-        // A version more: the parts were cut from the one before.
-        set.dataset().await.delete("id = 9").await.unwrap();
-        let before = set.answers().await;
-        let report = within(set.work("next", None).await).await.remove(0);
-        assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
-        let parts = set.parts(&id).await;
-        let by = |who: &str| parts.iter().filter(|part| part.worker.as_deref() == Some(who)).count();
-        assert_eq!((parts.len(), by("first"), by("next")), (8, 2, 6));
-        assert_eq!((set.segments(name).await, set.answers().await), ((2, 0), before), "{name}");
-        assert_eq!(set.litter().await, BTreeSet::new(), "{name}");
-    }
 }
