@@ -25,7 +25,7 @@ use planner::job::{IndexOp, JobSpec, Predicted};
 use planner::policy::Policy;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::{Barrier, Notify};
+use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -220,20 +220,42 @@ impl Set {
     }
 }
 
-/// Lets the first `free` parts by that come to `place`, and holds the others until told.
-pub(crate) fn hold(set: &Set, place: &'static str, free: usize) -> Arc<Notify> {
-    let (seen, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let told = go.clone();
+/// A place where parts are held.
+pub(crate) struct Gate {
+    came: Arc<AtomicUsize>,
+    open: CancellationToken,
+}
+
+impl Gate {
+    /// Waits until so many have come to it.
+    pub(crate) async fn came(&self, parts: usize) {
+        let began = Instant::now();
+        while self.came.load(Ordering::SeqCst) < parts {
+            assert!(began.elapsed() < DEADLINE);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Lets everybody by.
+    pub(crate) fn open(&self) {
+        self.open.cancel();
+    }
+}
+
+/// Lets the first `free` parts by that come to `place`, and holds the others until it is opened.
+pub(crate) fn hold(set: &Set, place: &'static str, free: usize) -> Gate {
+    let gate = Gate { came: Arc::default(), open: CancellationToken::new() };
+    let (came, open) = (gate.came.clone(), gate.open.clone());
     let held = move || -> futures::future::BoxFuture<'static, ()> {
-        let (nth, told) = (seen.fetch_add(1, Ordering::SeqCst), told.clone());
+        let (nth, open) = (came.fetch_add(1, Ordering::SeqCst), open.clone());
         Box::pin(async move {
             if nth >= free {
-                told.notified().await;
+                open.cancelled().await;
             }
         })
     };
     hook(&set.uri, place, Some(Arc::new(held)));
-    go
+    gate
 }
 
 /// The part that comes to `place` as the second fails.
@@ -347,9 +369,9 @@ async fn a_part_that_fails_fails_an_inline_compaction_which_leaves_no_file() {
 /// A worker that dies when it has done two parts of four, and is at the third.
 async fn dead_worker(set: &Set, deferred: bool) -> String {
     let id = set.compaction(deferred).await;
-    hold(set, "part.before", 2);
+    let gate = hold(set, "part.before", 2);
     let first = set.work("first", None).await;
-    set.until(&id, |parts| ended(parts, State::Succeeded) == 2 && ended(parts, State::Running) == 1).await;
+    gate.came(3).await;
     first.abort();
     set.dies("first").await;
     hook(&set.uri, "part.before", None);
@@ -394,16 +416,14 @@ async fn a_compaction_that_is_cancelled_stops_its_parts_and_leaves_no_file() {
     let before = set.answers().await;
     let id = set.compaction(false).await;
     // The parts after the second have written what they were to, and have not said so.
-    let go = hold(&set, "part.after", 2);
+    let gate = hold(&set, "part.after", 2);
     let first = set.work("first", None).await;
-    set.until(&id, |parts| ended(parts, State::Succeeded) == 2 && ended(parts, State::Running) == 1).await;
+    gate.came(3).await;
     let second = set.work("second", Some(&id)).await;
+    gate.came(4).await;
     assert_eq!(set.registry.cancel(&id).await.unwrap(), Answer::Asked);
     set.until(&id, |parts| parts.iter().filter(|part| part.ask.is_some()).count() == 2).await;
-    while !second.is_finished() || !first.is_finished() {
-        go.notify_waiters();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    gate.open();
     let (_, _) = (within(first).await, within(second).await);
     assert_eq!(set.job(&id).await.state, State::Cancelled);
     let parts = set.parts(&id).await;
@@ -418,26 +438,19 @@ async fn a_part_that_ends_after_it_was_given_to_another_deletes_what_it_wrote() 
     let before = set.answers().await;
     let id = set.compaction(false).await;
     // The job's own worker waits until the other has written its part.
-    let go = hold(&set, "part.before", 0);
+    let gate = hold(&set, "part.before", 0);
     let first = set.work("first", None).await;
-    set.until(&id, |parts| ended(parts, State::Running) == 1).await;
+    gate.came(1).await;
     hook(&set.uri, "part.before", None);
     let late = hold(&set, "part.after", 0);
     let second = set.work("second", Some(&id)).await;
-    let began = Instant::now();
-    while set.litter().await.is_empty() {
-        assert!(began.elapsed() < DEADLINE);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    late.came(1).await;
     set.dies("second").await;
     hook(&set.uri, "part.after", None);
-    go.notify_waiters();
+    gate.open();
     assert!(matches!(within(first).await[0].end, JobEnd::Compacted(_)));
     assert_ne!(set.litter().await, BTreeSet::new(), "the late one has its own");
-    while !second.is_finished() {
-        late.notify_waiters();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    late.open();
     within(second).await;
     assert_eq!((set.fragments().await, set.answers().await), (4, before));
     assert_eq!(set.litter().await, BTreeSet::new());

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use executor::fault::hook;
 use executor::registry::State;
@@ -27,16 +26,12 @@ async fn an_index_is_extended_and_merged_in_parts_by_two_workers_and_answers_as_
             set.append().await;
             let before = set.answers().await;
             let id = set.indexing(kind, name, op).await;
-            let go = hold(&set, "part.before", 0);
+            let gate = hold(&set, "part.before", 0);
             let first = set.work("first", None).await;
-            set.until(&id, |parts| parts.len() == 8 && ended(parts, State::Running) == 1).await;
+            gate.came(1).await;
             let second = set.work("second", Some(&id)).await;
-            set.until(&id, |parts| ended(parts, State::Running) == 2).await;
-            hook(&set.uri, "part.before", None);
-            while !second.is_finished() {
-                go.notify_waiters();
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            gate.came(2).await;
+            gate.open();
             assert!(matches!(within(second).await[0].end, JobEnd::Part { .. }));
             let report = within(first).await.remove(0);
             assert!(matches!(report.end, JobEnd::Indexed), "{name}: {report:?}");
@@ -103,9 +98,9 @@ async fn segments_that_a_dead_worker_built_are_used_by_the_next_attempt() {
         let set = Set::new().await;
         set.append().await;
         let id = set.indexing(kind, name, IndexOp::Append).await;
-        hold(&set, "part.before", 2);
+        let gate = hold(&set, "part.before", 2);
         let first = set.work("first", None).await;
-        set.until(&id, |parts| ended(parts, State::Succeeded) == 2 && ended(parts, State::Running) == 1).await;
+        gate.came(3).await;
         first.abort();
         set.dies("first").await;
         hook(&set.uri, "part.before", None);
