@@ -139,6 +139,8 @@ fn processes(place: &Place) -> Processes {
 #[cfg(test)]
 mod marks_tests;
 #[cfg(test)]
+mod parts_tests;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ impl Registry {
         let sql = format!("SELECT {COLUMNS} FROM caretaker_job WHERE lease = $1 AND state = 'running' LIMIT 1");
         let held: Option<Job> = self
             .store
-            .again(|| async { sqlx::query_as(&sql).bind(lease).fetch_optional(&self.store.pool).await }.boxed())
+            .again(|| async { sqlx::query_as(&sql).bind(lease).fetch_optional(&self.store.pool()).await }.boxed())
             .await?;
         held.ok_or_else(lost)
     }
@@ -67,8 +67,9 @@ impl Registry {
     /// `Retry` when the registry does not answer.
     pub(crate) async fn parts(&self, parent: &str) -> Result<Vec<Part>> {
         let sql = format!("SELECT {PART} FROM caretaker_job WHERE parent = $1 ORDER BY id");
-        let parts =
-            self.store.again(|| async { sqlx::query_as(&sql).bind(parent).fetch_all(&self.store.pool).await }.boxed());
+        let parts = self
+            .store
+            .again(|| async { sqlx::query_as(&sql).bind(parent).fetch_all(&self.store.pool()).await }.boxed());
         parts.await
     }
 

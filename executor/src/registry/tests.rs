@@ -12,22 +12,22 @@ use crate::catalog::TableRef;
 use crate::error::Error;
 use crate::report::{JobEnd, JobReport};
 
-const T: &str = "/db/t.lance";
+pub(super) const T: &str = "/db/t.lance";
 
 /// A registry, and what holds it.
-struct Set {
-    registry: Registry,
+pub(super) struct Set {
+    pub(super) registry: Registry,
     place: Place,
     _dir: tempfile::TempDir,
 }
 
-async fn sqlite() -> Set {
+pub(super) async fn sqlite() -> Set {
     let dir = tempfile::tempdir().expect("a folder");
     let place = Place::Folder(dir.path().into());
     Set { registry: Registry::open(&place).await.expect("new"), place, _dir: dir }
 }
 
-async fn postgres() -> Set {
+pub(super) async fn postgres() -> Set {
     let place = Place::Postgres(server::database().await);
     let dir = tempfile::tempdir().expect("a folder");
     Set { registry: Registry::open(&place).await.expect("new"), place, _dir: dir }
@@ -68,14 +68,13 @@ both! {
     members_come_and_go,
     work_for_one_process_is_nobody_elses_and_goes_with_it,
     a_schema_of_a_newer_version_is_refused,
-    what_parts_left_is_taken_once_and_only_under_the_lease_of_their_job,
 }
 
-fn table(uri: &str) -> TableRef {
+pub(super) fn table(uri: &str) -> TableRef {
     TableRef { name: uri.trim_start_matches("/db/").trim_end_matches(".lance").into(), uri: uri.into() }
 }
 
-fn new(uri: &str, spec: &JobSpec) -> NewJob {
+pub(super) fn new(uri: &str, spec: &JobSpec) -> NewJob {
     NewJob::planned(&table(uri), spec, &Policy::default()).expect("it can be written")
 }
 
@@ -84,7 +83,7 @@ fn fold(shard: &str, bytes: u64) -> JobSpec {
     JobSpec::Fold { shard: shard.into(), sstables, bytes: Some(bytes) }
 }
 
-fn remap() -> JobSpec {
+pub(super) fn remap() -> JobSpec {
     JobSpec::Remap { indexes: vec!["i".into()] }
 }
 
@@ -96,21 +95,21 @@ fn retire(shard: &str) -> JobSpec {
     JobSpec::Retire { shard: shard.into(), sstables: Vec::new() }
 }
 
-fn want(worker: &str) -> Want {
+pub(super) fn want(worker: &str) -> Want {
     let (free_bytes, root) = (1 << 40, String::new());
     Want { worker: worker.into(), free_bytes, folds: true, any: true, root, parent: None }
 }
 
 impl Set {
-    async fn put(&self, jobs: Vec<NewJob>) -> Vec<Queued> {
+    pub(super) async fn put(&self, jobs: Vec<NewJob>) -> Vec<Queued> {
         self.registry.enqueue(jobs, 60_000).await.expect("it answers")
     }
 
-    async fn take(&self, worker: &str) -> Option<Claim> {
+    pub(super) async fn take(&self, worker: &str) -> Option<Claim> {
         self.registry.claim(&want(worker), 1_000).await.expect("it answers")
     }
 
-    async fn end(&self, claim: &Claim, end: JobEnd) -> crate::error::Result<()> {
+    pub(super) async fn end(&self, claim: &Claim, end: JobEnd) -> crate::error::Result<()> {
         for job in &claim.jobs {
             let on = job.shard.iter().cloned().collect();
             let report = JobReport::new(&job.kind, on, 5, end.clone());
@@ -120,7 +119,7 @@ impl Set {
     }
 
     /// As if the workers of all running jobs had been silent for an hour.
-    async fn silence(&self) {
+    pub(super) async fn silence(&self) {
         let sql = "UPDATE caretaker_job SET heartbeat_ms = heartbeat_ms - 3600000 WHERE state = 'running'";
         sqlx::query(sql).execute(&self.registry.store.pool()).await.expect("set");
     }
@@ -440,37 +439,6 @@ async fn work_for_one_process_is_nobody_elses_and_goes_with_it(set: Set) {
     assert!(set.take("w").await.is_none());
     let mine = Want { any: false, ..want("pod") };
     assert!(set.registry.claim(&mine, 1_000).await.expect("it answers").is_some());
-}
-
-async fn what_parts_left_is_taken_once_and_only_under_the_lease_of_their_job(set: Set) {
-    set.put(vec![new(T, &remap())]).await;
-    let old = set.take("old").await.expect("it waits");
-    let part = |n: u64| NewJob::part(&old.jobs[0], table(T), "compact_task", n.to_string());
-    set.put((0..4).map(part).collect()).await;
-    let done = |n: u64| JobEnd::Part { output: serde_json::json!({ "n": n }) };
-    let mine = Want { parent: Some(old.jobs[0].id.clone()), ..want("other") };
-    let take = async || set.registry.claim(&mine, 0).await.expect("it answers").expect("a part waits");
-    let (first, late) = (take().await, take().await);
-    set.end(&first, done(1)).await.expect("written");
-    set.silence().await;
-    assert_eq!(set.registry.reap().await.expect("it answers"), 2, "the job and a part that runs");
-    let refused = set.registry.take_outputs(&old.jobs[0]).await;
-    assert!(matches!(refused, Err(Error::Superseded(_))), "{refused:?}");
-    let next = set.take("next").await.expect("again");
-    let parts = set.registry.parts(&next.jobs[0].id).await.expect("read");
-    assert_eq!((parts.len(), parts.iter().filter(|part| part.output).count()), (4, 1));
-    let running = take().await;
-    let taken = set.registry.take_outputs(&next.jobs[0]).await.expect("its own");
-    assert_eq!(taken, [(first.jobs[0].id.clone(), serde_json::json!({ "n": 1 }))]);
-    assert!(set.registry.take_outputs(&next.jobs[0]).await.expect("its own").is_empty());
-    for too_late in [&late, &running] {
-        let refused = set.end(too_late, done(2)).await;
-        assert!(matches!(refused, Err(Error::Superseded(_))), "{refused:?}");
-    }
-    set.registry.finish(&running.jobs[0], &Ended::Asked).await.expect("written");
-    set.end(&next, JobEnd::Remapped).await.expect("written");
-    let parts = set.registry.parts(&next.jobs[0].id).await.expect("read");
-    assert!(parts.iter().all(|part| part.state.is_end() && !part.output), "{parts:?}");
 }
 
 async fn a_schema_of_a_newer_version_is_refused(set: Set) {
