@@ -187,7 +187,9 @@ impl Set {
 
     /// What a worker leaves that dies: its lock is nobody's.
     pub(crate) async fn dies(&self, worker: &str) {
-        std::fs::write(self.dir.path().join("state/processes").join(worker), "").unwrap();
+        let processes = self.dir.path().join("state/processes");
+        std::fs::create_dir_all(&processes).unwrap();
+        std::fs::write(processes.join(worker), "").unwrap();
         assert!(self.registry.reap().await.unwrap() > 0);
     }
 
