@@ -70,6 +70,11 @@ impl Fence {
         self.0.as_ref().map(|inner| inner.job.as_str())
     }
 
+    /// What proves that the jobs are this process's.
+    pub(crate) fn lease(&self) -> Option<&str> {
+        self.0.as_ref().map(|inner| inner.lease.as_str())
+    }
+
     /// Why the job was told to stop, if it was.
     pub(crate) fn why(&self) -> Option<Why> {
         self.0.as_ref()?.why.get().cloned()
@@ -141,7 +146,7 @@ impl Fence {
                 () = asked(&mut bell) => {}
             }
             let (stage, done, total) = progress.read();
-            let now = (stage, done, moved());
+            let now = (stage, done, moved() + progress.signs());
             if last.replace(now) != Some(now) {
                 since = Instant::now();
             }

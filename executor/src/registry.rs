@@ -25,6 +25,7 @@ mod job;
 mod list;
 mod marks;
 mod members;
+mod parts;
 mod schema;
 mod store;
 
@@ -42,6 +43,7 @@ pub use self::job::{Ended, Failure, Job, NewJob, State};
 pub use self::list::{EVENTS_MAX, Event, Filter, PAGE_MAX};
 pub use self::marks::LastSuccess;
 pub use self::members::{Member, Role};
+pub(crate) use self::parts::Part;
 use self::store::Store;
 use crate::error::Result;
 
@@ -136,6 +138,8 @@ fn processes(place: &Place) -> Processes {
 
 #[cfg(test)]
 mod marks_tests;
+#[cfg(test)]
+mod parts_tests;
 #[cfg(test)]
 mod server;
 #[cfg(test)]

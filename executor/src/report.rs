@@ -62,6 +62,11 @@ pub enum JobEnd {
     Cleaned(CleanupReport),
     /// Index entries remapped, and the list of rewrites trimmed.
     Remapped,
+    /// A part of a job, done: its job has to commit it yet.
+    Part {
+        /// What it wrote.
+        output: serde_json::Value,
+    },
     /// An earlier attempt had done it, and its worker died before it said so.
     Recovered {
         /// The version it committed.
@@ -106,6 +111,7 @@ impl std::fmt::Display for JobEnd {
             ),
             Self::Cleaned(r) => write!(f, "removed {} versions: {} files, {} bytes", r.versions, r.files, r.bytes),
             Self::Remapped => f.write_str("remapped"),
+            Self::Part { .. } => f.write_str("done, to be committed with the other parts"),
             Self::Recovered { version } => write!(f, "an earlier attempt had done it, version {version}"),
             Self::Superseded { why } | Self::Busy { why } => f.write_str(why),
             Self::Failed { kind, why } => write!(f, "failed ({kind}): {why}"),
@@ -117,6 +123,14 @@ impl JobEnd {
     /// Whether it changed what the table answers.
     pub fn is_mismatch(&self) -> bool {
         matches!(self, Self::Failed { kind: "mismatch", .. })
+    }
+
+    /// What a part left to be committed.
+    pub(crate) fn output(&self) -> Option<&serde_json::Value> {
+        match self {
+            Self::Part { output } => Some(output),
+            _ => None,
+        }
     }
 
     /// How it ended in one word, for the registry and for metrics.

@@ -11,6 +11,7 @@ pub(crate) mod retire;
 pub(crate) mod files;
 mod progress;
 pub(crate) mod scan;
+pub(crate) mod task;
 
 pub use progress::Progress;
 

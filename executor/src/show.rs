@@ -228,7 +228,11 @@ impl Work {
                     work.files += files;
                     work.collected += bytes;
                 }
-                JobEnd::Recovered { .. } | JobEnd::Superseded { .. } | JobEnd::Busy { .. } | JobEnd::Failed { .. } => {}
+                JobEnd::Part { .. }
+                | JobEnd::Recovered { .. }
+                | JobEnd::Superseded { .. }
+                | JobEnd::Busy { .. }
+                | JobEnd::Failed { .. } => {}
             }
         }
         work

@@ -2,6 +2,8 @@
 
 mod attempt;
 mod jobs;
+mod parts;
+mod segments;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use crate::run::Progress;
 use crate::table::Table;
 
 use self::jobs::{BUDGET_UNIT, PASSES_MAX};
+pub use self::parts::SPLIT_BYTES;
 
 /// Rounds of one table before a run says that it does not settle.
 const ROUNDS_MAX: u32 = 10_000;
@@ -55,6 +58,8 @@ pub struct Tender {
     pub name: String,
     /// A job that does nothing for so long is stopped; zero: never.
     pub stall: Duration,
+    /// A job that works on so many bytes is cut into parts.
+    pub split_bytes: u64,
     /// Where the registry is spoken to, where that is not where jobs run.
     pub control: Option<Handle>,
     /// Tend this shard only.
@@ -91,6 +96,7 @@ impl Tender {
             registry: Registry::default(),
             name: Member::here(Role::Worker, "").name,
             stall: STALL,
+            split_bytes: SPLIT_BYTES,
             control: None,
             only_shard: None,
             session,

@@ -1,6 +1,10 @@
 //! One table's whole care, on real tables: what is done, in which order, and when nothing is.
 #![allow(clippy::unwrap_used)]
 
+#[path = "tend/parts.rs"]
+mod parts;
+#[path = "tend/segments.rs"]
+mod segments;
 #[path = "tend/serve.rs"]
 mod serve;
 

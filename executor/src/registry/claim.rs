@@ -333,7 +333,10 @@ impl Registry {
         for job in &reaped {
             let word = if job.state.is_end() { job.state.word() } else { "lost" };
             self.event(tx, &job.id, word, None, Some("its worker is gone")).await?;
-            if job.state == super::State::Failed {
+            if job.state.is_end() {
+                self.end_parts(tx, &job.id).await?;
+            }
+            if job.state == super::State::Failed && job.parent.is_none() {
                 let now = self.store.now(tx).await?;
                 super::marks::count_failure(tx, &job.uri, &job.kind, uint(now)).await?;
             }

@@ -64,11 +64,15 @@ impl Registry {
             }
         }
         let state = if message.is_some() { State::Failed } else { State::Succeeded };
+        // A part that was asked to stop has lost: whoever asked counts on it to clear away what it wrote.
+        let unasked = if matches!(report.end, JobEnd::Part { .. }) { "AND ask IS NULL" } else { "" };
         let text = serde_json::to_string(report).unwrap_or_default();
-        let sql = "UPDATE caretaker_job SET state = $3, ended_ms = $4, outcome = $5, result = $6, message = $7,
-                       phase = stage, retryable = $8, holds = NULL, ask = NULL
-                   WHERE id = $1 AND lease = $2 AND state = 'running'";
-        let ended = sqlx::query(sql)
+        let sql = format!(
+            "UPDATE caretaker_job SET state = $3, ended_ms = $4, outcome = $5, result = $6, message = $7,
+                 phase = stage, retryable = $8, holds = NULL, ask = NULL
+             WHERE id = $1 AND lease = $2 AND state = 'running' {unasked}"
+        );
+        let ended = sqlx::query(&sql)
             .bind(&job.id)
             .bind(lease)
             .bind(state.word())
@@ -84,7 +88,10 @@ impl Registry {
         }
         self.event(tx, &job.id, "claim_complete", None, None).await?;
         self.event(tx, &job.id, state.word(), None, Some(&report.end.to_string())).await?;
-        super::marks::mark(tx, &job.uri, report, now).await?;
+        // What a part failed of is its job's to say.
+        if job.parent.is_none() {
+            super::marks::mark(tx, &job.uri, report, now).await?;
+        }
         self.end_parts(tx, &job.id).await?;
         Ok(true)
     }
@@ -128,16 +135,5 @@ impl Registry {
         let sql = "SELECT count(*) FROM caretaker_job WHERE id = $1 AND lease = $2 AND state <> 'running'";
         let found: i64 = sqlx::query_scalar(sql).bind(id).bind(lease).fetch_one(tx).await?;
         Ok(found > 0)
-    }
-
-    /// Nobody needs the parts of a job that has ended.
-    pub(super) async fn end_parts(&self, tx: &mut AnyConnection, id: &str) -> sqlx::Result<()> {
-        let waiting = self.store.sql(
-            "UPDATE caretaker_job SET state = 'cancelled', outcome = 'cancelled', ended_ms = {now}
-             WHERE parent = $1 AND state IN ('pending', 'paused')",
-        );
-        sqlx::query(&waiting).bind(id).execute(&mut *tx).await?;
-        let running = "UPDATE caretaker_job SET ask = 'cancel' WHERE parent = $1 AND state = 'running'";
-        sqlx::query(running).bind(id).execute(tx).await.map(drop)
     }
 }

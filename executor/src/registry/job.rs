@@ -230,6 +230,26 @@ impl NewJob {
         })
     }
 
+    /// A part of a job.
+    pub(crate) fn part(parent: &Job, table: TableRef, kind: &str, spec: String) -> Self {
+        Self {
+            kind: kind.into(),
+            table,
+            shard: None,
+            key: format!("part {} {}", parent.id, Uuid::new_v5(&Uuid::NAMESPACE_OID, spec.as_bytes()).simple()),
+            // It changes nothing that others see: its job does that, which has the lane.
+            lane: None,
+            priority: parent.priority,
+            spec,
+            seen: String::new(),
+            need_bytes: parent.need_bytes,
+            size_bytes: 0,
+            parent: Some(parent.id.clone()),
+            only_worker: None,
+            delay_ms: 0,
+        }
+    }
+
     /// Planned for this state of the table.
     #[must_use]
     pub fn seen(self, state: &str) -> Self {

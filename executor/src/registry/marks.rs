@@ -177,14 +177,14 @@ impl Registry {
         gone.map(drop).map_err(|e| self.store.trouble(e))
     }
 
-    /// The newest results of a table, the newest first.
+    /// The newest results of a table, the newest first; those of parts are their jobs'.
     ///
     /// # Errors
     /// As [`Self::complete`].
     pub async fn results(&self, uri: &str, most: u64) -> Result<Vec<JobResult>> {
         let rows: Vec<(String, String, i64, String)> = sqlx::query_as(
             "SELECT kind, outcome, ended_ms, coalesce(result, '') FROM caretaker_job
-             WHERE uri = $1 AND ended_ms IS NOT NULL ORDER BY ended_ms DESC, id DESC LIMIT $2",
+             WHERE uri = $1 AND ended_ms IS NOT NULL AND parent IS NULL ORDER BY ended_ms DESC, id DESC LIMIT $2",
         )
         .bind(uri)
         .bind(int(most))
@@ -206,7 +206,7 @@ impl Registry {
     /// As [`Self::complete`].
     pub async fn last_success(&self, uri: &str) -> Result<Option<LastSuccess>> {
         let row: Option<(String, i64)> = sqlx::query_as(
-            "SELECT kind, ended_ms FROM caretaker_job WHERE uri = $1 AND outcome = 'done' AND ended_ms IS NOT NULL
+            "SELECT kind, ended_ms FROM caretaker_job WHERE uri = $1 AND outcome = 'done' AND ended_ms IS NOT NULL AND parent IS NULL
              ORDER BY ended_ms DESC LIMIT 1",
         )
         .bind(uri)

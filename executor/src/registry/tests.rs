@@ -12,22 +12,22 @@ use crate::catalog::TableRef;
 use crate::error::Error;
 use crate::report::{JobEnd, JobReport};
 
-const T: &str = "/db/t.lance";
+pub(super) const T: &str = "/db/t.lance";
 
 /// A registry, and what holds it.
-struct Set {
-    registry: Registry,
+pub(super) struct Set {
+    pub(super) registry: Registry,
     place: Place,
     _dir: tempfile::TempDir,
 }
 
-async fn sqlite() -> Set {
+pub(super) async fn sqlite() -> Set {
     let dir = tempfile::tempdir().expect("a folder");
     let place = Place::Folder(dir.path().into());
     Set { registry: Registry::open(&place).await.expect("new"), place, _dir: dir }
 }
 
-async fn postgres() -> Set {
+pub(super) async fn postgres() -> Set {
     let place = Place::Postgres(server::database().await);
     let dir = tempfile::tempdir().expect("a folder");
     Set { registry: Registry::open(&place).await.expect("new"), place, _dir: dir }
@@ -70,11 +70,11 @@ both! {
     a_schema_of_a_newer_version_is_refused,
 }
 
-fn table(uri: &str) -> TableRef {
+pub(super) fn table(uri: &str) -> TableRef {
     TableRef { name: uri.trim_start_matches("/db/").trim_end_matches(".lance").into(), uri: uri.into() }
 }
 
-fn new(uri: &str, spec: &JobSpec) -> NewJob {
+pub(super) fn new(uri: &str, spec: &JobSpec) -> NewJob {
     NewJob::planned(&table(uri), spec, &Policy::default()).expect("it can be written")
 }
 
@@ -83,7 +83,7 @@ fn fold(shard: &str, bytes: u64) -> JobSpec {
     JobSpec::Fold { shard: shard.into(), sstables, bytes: Some(bytes) }
 }
 
-fn remap() -> JobSpec {
+pub(super) fn remap() -> JobSpec {
     JobSpec::Remap { indexes: vec!["i".into()] }
 }
 
@@ -95,21 +95,21 @@ fn retire(shard: &str) -> JobSpec {
     JobSpec::Retire { shard: shard.into(), sstables: Vec::new() }
 }
 
-fn want(worker: &str) -> Want {
+pub(super) fn want(worker: &str) -> Want {
     let (free_bytes, root) = (1 << 40, String::new());
     Want { worker: worker.into(), free_bytes, folds: true, any: true, root, parent: None }
 }
 
 impl Set {
-    async fn put(&self, jobs: Vec<NewJob>) -> Vec<Queued> {
+    pub(super) async fn put(&self, jobs: Vec<NewJob>) -> Vec<Queued> {
         self.registry.enqueue(jobs, 60_000).await.expect("it answers")
     }
 
-    async fn take(&self, worker: &str) -> Option<Claim> {
+    pub(super) async fn take(&self, worker: &str) -> Option<Claim> {
         self.registry.claim(&want(worker), 1_000).await.expect("it answers")
     }
 
-    async fn end(&self, claim: &Claim, end: JobEnd) -> crate::error::Result<()> {
+    pub(super) async fn end(&self, claim: &Claim, end: JobEnd) -> crate::error::Result<()> {
         for job in &claim.jobs {
             let on = job.shard.iter().cloned().collect();
             let report = JobReport::new(&job.kind, on, 5, end.clone());
@@ -119,7 +119,7 @@ impl Set {
     }
 
     /// As if the workers of all running jobs had been silent for an hour.
-    async fn silence(&self) {
+    pub(super) async fn silence(&self) {
         let sql = "UPDATE caretaker_job SET heartbeat_ms = heartbeat_ms - 3600000 WHERE state = 'running'";
         sqlx::query(sql).execute(&self.registry.store.pool()).await.expect("set");
     }

@@ -14,6 +14,7 @@ use lance::dataset::optimize::{
 use lance_core::utils::row_addr_remap::RowAddrRemap;
 use lance_table::format::Fragment;
 use planner::job::{JobSpec, Predicted};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::error::{Doing, Error, Result};
@@ -27,7 +28,7 @@ const IO_BUFFER_BYTES: u64 = 64 << 20;
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// What a compaction did, beside what was foretold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CompactReport {
     /// Fragments rewritten.
     pub fragments_removed: u64,
@@ -46,6 +47,37 @@ pub struct CompactReport {
     pub version: u64,
 }
 
+/// How fragments are rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    /// Lance's `target_rows_per_fragment`.
+    pub(crate) target_rows: u64,
+    /// Whether index entries are remapped later.
+    pub(crate) deferred: bool,
+}
+
+/// Why a compaction was not committed.
+pub(crate) struct Uncommitted {
+    pub(crate) error: Error,
+    /// Whether it is certain that it was not.
+    pub(crate) certain: bool,
+}
+
+impl From<Error> for Uncommitted {
+    fn from(error: Error) -> Self {
+        Self { error, certain: true }
+    }
+}
+
+/// The fragments that `spec` rewrites, as they are now, and how it does.
+pub(crate) fn planned(table: &Table, spec: &JobSpec) -> Result<(Vec<Vec<Fragment>>, Shape, Predicted)> {
+    let JobSpec::Compact { tasks, deferred, target_rows, predicted, .. } = spec else {
+        return Err(Error::Fatal("compact was given another job".into()));
+    };
+    let groups = tasks.iter().map(|ids| group(&table.dataset, ids)).collect::<Result<Vec<_>>>()?;
+    Ok((groups, Shape { target_rows: *target_rows, deferred: *deferred }, *predicted))
+}
+
 /// Runs the tasks of `spec` on the newest version, where `spec` was just checked against it, and
 /// commits them together.
 ///
@@ -53,15 +85,36 @@ pub struct CompactReport {
 /// `Conflict`: a fragment changed meanwhile. `Fatal`: rows were lost or doubled on the way. In each
 /// case nothing was changed, and what was written is deleted.
 pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) -> Result<CompactReport> {
-    let JobSpec::Compact { tasks, deferred, target_rows, predicted, .. } = spec else {
-        return Err(Error::Fatal("compact was given another job".into()));
-    };
-    let groups = tasks.iter().map(|ids| group(&table.dataset, ids)).collect::<Result<Vec<_>>>()?;
-    let options = options(table, batch::rows(table, groups.iter().flatten()).await, *target_rows, *deferred)?;
+    let (groups, shape, predicted) = planned(table, spec)?;
+    let done = rewrite(table, &groups, shape, progress).await?;
+    crate::fault::at(&table.uri, "compact.rewritten").await;
+    let added: Vec<Fragment> = done.iter().flat_map(|r| r.new_fragments.clone()).collect();
+    match commit(table, done, shape, predicted).await {
+        Ok(report) => Ok(report),
+        Err(Uncommitted { error, certain }) => {
+            if certain {
+                discard(table, added.iter()).await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Rewrites each of `groups`, which are fragments of the version that `table` is at.
+///
+/// # Errors
+/// As [`compact`].
+pub(crate) async fn rewrite(
+    table: &Table,
+    groups: &[Vec<Fragment>],
+    shape: Shape,
+    progress: &Progress,
+) -> Result<Vec<RewriteResult>> {
+    let options = options(table, batch::rows(table, groups.iter().flatten()).await, shape)?;
     progress.start("compact", groups.iter().flatten().map(live).sum());
     let mut done: Vec<RewriteResult> = Vec::with_capacity(groups.len());
     let run = async {
-        for fragments in &groups {
+        for fragments in groups {
             let read_version = table.version();
             let task = CompactionTask {
                 task: TaskData { fragments: fragments.clone() },
@@ -85,41 +138,52 @@ pub(crate) async fn compact(table: &Table, spec: &JobSpec, progress: &Progress) 
         discard(table, done.iter().flat_map(|r| &r.new_fragments)).await;
         return Err(error);
     }
-    crate::fault::at(&table.uri, "compact.rewritten").await;
+    Ok(done)
+}
+
+/// Commits rewrites of fragments, all in one version. What they wrote is the caller's to delete where that
+/// is certain to have failed.
+///
+/// # Errors
+/// As [`compact`].
+pub(crate) async fn commit(
+    table: &Table,
+    done: Vec<RewriteResult>,
+    shape: Shape,
+    predicted: Predicted,
+) -> Result<CompactReport, Uncommitted> {
+    let before = || done.iter().flat_map(|r| &r.original_fragments);
     let added: Vec<Fragment> = done.iter().flat_map(|r| r.new_fragments.clone()).collect();
-    let report = CompactReport { surprise: surprise(predicted, &added), predicted: Some(*predicted), ..report(&done) };
+    let report = CompactReport { surprise: surprise(&predicted, &added), predicted: Some(predicted), ..report(&done) };
     if let Some(surprise) = &report.surprise {
         tracing::warn!(table = table.name, "a compaction came out otherwise than foretold: {surprise}");
     }
-    if !is_progress(groups.iter().flatten(), &added) {
-        discard(table, added.iter()).await;
-        return Err(Error::Fatal(format!(
+    if !is_progress(before(), &added) {
+        return Err(Uncommitted::from(Error::Fatal(format!(
             "{} fragments became {} without a deleted row less: nothing was committed, since the same would be due \
              again at once",
             report.fragments_removed, report.fragments_added
-        )));
+        ))));
     }
-    if let Err(error) = table.fence.check().await {
-        discard(table, added.iter()).await;
-        return Err(error);
-    }
+    let options = options(table, 1, shape)?;
+    table.fence.check().await?;
     let mut dataset = (*table.dataset).clone();
     let remapped = Arc::new(Remapped::default());
     let committed = commit_compaction(&mut dataset, done, remapped.clone(), &options).await;
     if let Err(error) = committed.doing(|| format!("committing the compaction of `{}`", table.name)) {
         // A definite answer: the files can't have been committed.
-        if matches!(error, Error::Conflict(_)) {
-            discard(table, added.iter()).await;
+        let certain = matches!(error, Error::Conflict(_));
+        if certain {
             discard_indexes(table, remapped.written().into_iter()).await;
         }
-        return Err(error);
+        return Err(Uncommitted { error, certain });
     }
     crate::fault::at(&table.uri, "compact.committed").await;
     Ok(CompactReport { version: dataset.manifest().version, ..report })
 }
 
 /// The fragments of one task as they are now.
-fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
+pub(crate) fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
     let all = &dataset.manifest().fragments;
     ids.iter()
         .map(|id| {
@@ -129,11 +193,12 @@ fn group(dataset: &Dataset, ids: &[u64]) -> Result<Vec<Fragment>> {
         .collect()
 }
 
-fn options(table: &Table, batch_rows: usize, target_rows: u64, deferred: bool) -> Result<CompactionOptions> {
-    let target = usize::try_from(target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
+fn options(table: &Table, batch_rows: usize, shape: Shape) -> Result<CompactionOptions> {
+    let target =
+        usize::try_from(shape.target_rows.max(1)).map_err(|e| Error::Invalid(format!("the row target: {e}")))?;
     let options = CompactionOptions {
         target_rows_per_fragment: target,
-        defer_index_remap: deferred,
+        defer_index_remap: shape.deferred,
         batch_size: Some(batch_rows),
         io_buffer_size: Some(IO_BUFFER_BYTES),
         ..CompactionOptions::default()
@@ -142,7 +207,7 @@ fn options(table: &Table, batch_rows: usize, target_rows: u64, deferred: bool) -
 }
 
 /// A rewrite has as many live rows as what it replaces (report CMP-17).
-fn check_rows(before: &[Fragment], result: &RewriteResult) -> Result<u64> {
+pub(crate) fn check_rows(before: &[Fragment], result: &RewriteResult) -> Result<u64> {
     let after: u64 = result.new_fragments.iter().map(live).sum();
     // Where a manifest does not count deleted rows, there is nothing to compare with.
     let counted = before.iter().all(|f| f.num_rows().is_some());
@@ -156,7 +221,7 @@ fn check_rows(before: &[Fragment], result: &RewriteResult) -> Result<u64> {
     Ok(after)
 }
 
-fn live(fragment: &Fragment) -> u64 {
+pub(crate) fn live(fragment: &Fragment) -> u64 {
     fragment.num_rows().or(fragment.physical_rows).unwrap_or_default() as u64
 }
 

@@ -9,6 +9,7 @@ pub struct Progress {
     stage: Mutex<&'static str>,
     done: AtomicU64,
     total: AtomicU64,
+    signs: AtomicU64,
 }
 
 impl Progress {
@@ -21,6 +22,21 @@ impl Progress {
 
     pub(crate) fn rows(&self, rows: u64) {
         self.done.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// So many rows of the stage are done.
+    pub(crate) fn at(&self, rows: u64) {
+        self.done.store(rows, Ordering::Relaxed);
+    }
+
+    /// Something goes on, though no row is done.
+    pub(crate) fn alive(&self) {
+        self.signs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often something went on.
+    pub(crate) fn signs(&self) -> u64 {
+        self.signs.load(Ordering::Relaxed)
     }
 
     /// Stage, rows done, rows in all.

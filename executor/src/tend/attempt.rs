@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::fence::{Fence, Why};
 use crate::registry::{Claim, Ended, Job, NewJob};
 use crate::report::{JobEnd, JobReport};
+use crate::run::task::{self, Task};
 use crate::run::{JOB_ID, Progress};
 use crate::table::{Table, session};
 
@@ -51,12 +52,7 @@ impl Tender {
 
     /// Runs claimed jobs and writes down what came of each. What could not be written is in the log, and
     /// the jobs' lease runs out.
-    pub(crate) async fn attempt(
-        &self,
-        claim: Claim,
-        table: Option<&Table>,
-        progress: &Arc<Progress>,
-    ) -> Vec<JobReport> {
+    pub async fn attempt(&self, claim: Claim, table: Option<&Table>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let began = Instant::now();
         let control = self.control.clone().unwrap_or_else(Handle::current);
         let ids: Vec<&str> = claim.jobs.iter().map(|job| job.id.as_str()).collect();
@@ -87,7 +83,7 @@ impl Tender {
             }));
         }
         for job in &claim.jobs {
-            self.end(job, &reports, fence.why(), &control).await;
+            self.end(job, &reports, fence.why(), table, &control).await;
         }
         drop(keeper);
         if reports.is_empty() {
@@ -102,7 +98,7 @@ impl Tender {
     }
 
     /// Writes down what came of one job.
-    async fn end(&self, job: &Job, reports: &[JobReport], why: Option<Why>, control: &Handle) {
+    async fn end(&self, job: &Job, reports: &[JobReport], why: Option<Why>, table: Option<&Table>, control: &Handle) {
         let ended = match reports.iter().find(|report| is_of(report, job)) {
             Some(report) if !stopped(report) || !matches!(why, Some(Why::Asked | Why::Lost)) => {
                 Ended::Report(Box::new(report.clone()))
@@ -113,10 +109,39 @@ impl Tender {
             _ => Ended::Released,
         };
         crate::fault::at(&job.uri, "job.finish").await;
-        let (registry, id, job) = (self.registry.clone(), job.id.clone(), job.clone());
+        let mut written = self.write(job, &ended, control).await;
+        let output = match &ended {
+            Ended::Report(report) => report.end.output(),
+            _ => None,
+        };
+        if let (Err(Error::Superseded(_)), Some(output)) = (&written, output) {
+            // The registry did not take it, and so nobody else knows of these files.
+            self.discard(job, table, output.clone()).await;
+            written = self.write(job, &Ended::Asked, control).await;
+        }
+        match written {
+            Ok(()) => {}
+            // Its end is another's to tell.
+            Err(error @ Error::Superseded(_)) => tracing::info!(job = job.id, "{error}"),
+            Err(error) => tracing::warn!(job = job.id, %error, "the end of a job could not be written down"),
+        }
+    }
+
+    async fn write(&self, job: &Job, ended: &Ended, control: &Handle) -> Result<()> {
+        let (registry, job, ended) = (self.registry.clone(), job.clone(), ended.clone());
         let written = control.spawn(async move { registry.finish(&job, &ended).await }).await;
-        if let Err(error) = written.unwrap_or_else(|died| Err(Error::Fatal(died.to_string()))) {
-            tracing::warn!(job = id, %error, "the end of a job could not be written down");
+        written.unwrap_or_else(|died| Err(Error::Fatal(died.to_string())))
+    }
+
+    /// Deletes what a part wrote that came too late.
+    async fn discard(&self, job: &Job, table: Option<&Table>, output: Value) {
+        let opened = match table {
+            Some(table) => Ok(table.clone()),
+            None => Table::open(&job.table, &job.uri, &session()).await,
+        };
+        match opened {
+            Ok(table) => task::discard(&table, output).await,
+            Err(error) => tracing::debug!(job = job.id, %error, "left the files of a part behind"),
         }
     }
 
@@ -143,13 +168,23 @@ impl Tender {
             },
         };
         let _ = store.set(table.store());
-        let specs: Vec<JobSpec> = match claim.jobs.iter().map(|job| spec(&job.spec)).collect() {
+        let specs: Vec<Spec> = match claim.jobs.iter().map(|job| spec(&job.spec)).collect() {
             Ok(specs) => specs,
             Err(error) => return failed(error),
         };
         let mut reports = match specs.first() {
-            Some(JobSpec::Fold { .. }) => self.fold(&table, specs, progress).boxed().await,
-            Some(one) => vec![self.compared(&table, one, progress).boxed().await],
+            Some(Spec::Job(JobSpec::Fold { .. })) => {
+                let folds = specs.into_iter().filter_map(Spec::job).collect();
+                self.fold(&table, folds, progress).boxed().await
+            }
+            Some(Spec::Job(one)) => vec![self.compared(&table, one, progress).boxed().await],
+            Some(Spec::Part(task)) => {
+                crate::fault::at(&table.uri, "part.before").await;
+                let ran = task.run(&table, progress).boxed().await;
+                let end = ran.map_or_else(JobEnd::from, |output| JobEnd::Part { output });
+                crate::fault::at(&table.uri, "part.after").await;
+                vec![JobReport::new(&first.kind, Vec::new(), millis(began), end)]
+            }
             None => Vec::new(),
         };
         if claim.jobs.iter().any(|job| job.attempt > 1) {
@@ -196,8 +231,29 @@ async fn committed_by(table: &Table, job: &str) -> Result<Option<u64>> {
     Ok(None)
 }
 
-fn spec(json: &Value) -> Result<JobSpec> {
-    JobSpec::deserialize(json).map_err(|e| {
+/// The work of a job of the registry.
+enum Spec {
+    /// Planned.
+    Job(JobSpec),
+    /// A part of what was planned.
+    Part(Task),
+}
+
+impl Spec {
+    fn job(self) -> Option<JobSpec> {
+        match self {
+            Self::Job(job) => Some(job),
+            Self::Part(_) => None,
+        }
+    }
+}
+
+fn spec(json: &Value) -> Result<Spec> {
+    let read = match json.get("task") {
+        Some(_) => Task::deserialize(json).map(Spec::Part),
+        None => JobSpec::deserialize(json).map(Spec::Job),
+    };
+    read.map_err(|e| {
         Error::Invalid(format!("the job's work is not understood, it may be of another version of Caretaker: {e}"))
     })
 }
@@ -205,8 +261,8 @@ fn spec(json: &Value) -> Result<JobSpec> {
 fn on(job: &Job) -> Vec<String> {
     match (&job.shard, spec(&job.spec)) {
         (Some(shard), _) => vec![shard.clone()],
-        (None, Ok(spec)) => crate::registry::indexes(&spec),
-        (None, Err(_)) => Vec::new(),
+        (None, Ok(Spec::Job(spec))) => crate::registry::indexes(&spec),
+        (None, _) => Vec::new(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::read::{self, Depth, table_facts};
 use crate::report::{JobEnd, JobReport};
 use crate::run::fold::{FoldReport, Prefix, fold};
-use crate::run::{Progress, cleanup, collect, compact, index, remap, retire};
+use crate::run::{Progress, cleanup, collect, index, remap, retire};
 use crate::table::Table;
 
 /// Passes at once in one process (R2.6, remote maintenance off).
@@ -110,14 +110,11 @@ impl Tender {
             }
             JobSpec::Index { indexes, op, .. } => {
                 let table = self.check(table, job).await?;
-                index::index(&table, indexes, *op, "index.after").await?;
+                self.index(&table, indexes, *op, progress).await?;
                 self.check_indexed(&table, job, indexes).await?;
                 Ok(JobEnd::Indexed)
             }
-            JobSpec::Compact { .. } => {
-                let table = self.check(table, job).await?;
-                Ok(JobEnd::Compacted(compact::compact(&table, job, progress).await?))
-            }
+            JobSpec::Compact { .. } => Ok(JobEnd::Compacted(self.compact(table, job, progress).await?)),
             JobSpec::Cleanup { .. } => {
                 let table = self.check(table, job).await?;
                 // Only this job can take files away that a clone reads, so it is the one that looks for them.
@@ -138,7 +135,7 @@ impl Tender {
     }
 
     /// Checks a job against the table as it is now (R3.6), and returns that.
-    async fn check(&self, table: &Table, job: &JobSpec) -> Result<Table> {
+    pub(super) async fn check(&self, table: &Table, job: &JobSpec) -> Result<Table> {
         let fresh = table.refreshed().await?;
         let facts = table_facts(&fresh, Depth::Fold, &self.sizes).await?;
         match planner::check::job(job, &facts) {
