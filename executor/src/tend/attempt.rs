@@ -54,6 +54,8 @@ impl Tender {
     /// the jobs' lease runs out.
     pub async fn attempt(&self, claim: Claim, table: Option<&Table>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let began = Instant::now();
+        // One progress may be of several jobs, one after the other.
+        progress.start("begin", 0);
         let control = self.control.clone().unwrap_or_else(Handle::current);
         let ids: Vec<&str> = claim.jobs.iter().map(|job| job.id.as_str()).collect();
         let fence = Fence::of(self.registry.clone(), claim.lease.clone(), ids.join(","), control.clone());
@@ -82,6 +84,7 @@ impl Tender {
                 JobReport::new(&job.kind, on(job), millis(began), end)
             }));
         }
+        self.tell_rows(&claim.lease, progress, &control).await;
         for job in &claim.jobs {
             self.end(job, &reports, fence.why(), table, &control).await;
         }
@@ -95,6 +98,15 @@ impl Tender {
             reports.push(JobReport::new(&job.kind, on(job), millis(began), JobEnd::Superseded { why: why.into() }));
         }
         reports
+    }
+
+    /// How far it got in the end: a short job never came to say so.
+    async fn tell_rows(&self, lease: &str, progress: &Progress, control: &Handle) {
+        let (registry, lease, (stage, done, total)) = (self.registry.clone(), lease.to_string(), progress.read());
+        let told = control.spawn(async move { registry.beat(&lease, stage, done, total).await });
+        if let Ok(Err(error)) = told.await {
+            tracing::debug!(%error, "how far the job got was not written down");
+        }
     }
 
     /// Writes down what came of one job.
