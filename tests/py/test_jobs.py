@@ -19,7 +19,7 @@ from test_takeover import FOLD, commits, made, told, until_done
 from waiting import MINUTE, until
 
 STALL = 60
-ROUNDS = 5
+ROUNDS = 10
 
 
 def evaluate(process, table="t"):
@@ -37,11 +37,12 @@ def test_event_sweep_and_command_at_the_same_instant_are_one_job_a_round(databas
         for turn in range(ROUNDS):
             before = len(database.jobs("kind = 'memwal_compaction' AND outcome = 'done'"))
             build.put([ripe.row(i, 10 + turn) for i in range(turn, 40, 6)])
-            by_hand = subprocess.Popen(command("compact", build.path), env=environment(**care), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            by_hand = subprocess.Popen(command("compact", build.path), env=environment(**care), **pipes)
             asking = [threading.Thread(target=evaluate, args=(planner,)) for _ in range(10)]
             [thread.start() for thread in asking]
             [thread.join() for thread in asking]
-            said = by_hand.communicate(timeout=MINUTE)[0].decode()
+            said = by_hand.communicate(timeout=MINUTE)[0]
             assert by_hand.returncode in (0, 3), said
             until_done(database, build, "fold.written")
             done = database.jobs("kind = 'memwal_compaction' AND outcome = 'done'")

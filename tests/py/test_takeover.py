@@ -21,7 +21,8 @@ from waiting import until
 FOLDS = ["fold.scanned", "fold.written", "fold.before_commit", "fold.committed", "job.finish"]
 COMPACTIONS = ["compact.rewritten", "compact.committed"]
 SOON = {"AGENT_SWEEP_INTERVAL_SECS": "5", "ANSWERS_CHECK_PERCENT": "0"}
-FOLD = SOON | {"WAL_COMPACT_TRIGGER_COUNT": "1", "COMPACTION_SMALL_FRAGMENTS_MIN": "1000", "COMPACTION_DELETED_PERMILLE": "1000"}
+NO_COMPACTION = {"COMPACTION_SMALL_FRAGMENTS_MIN": "1000", "COMPACTION_DELETED_PERMILLE": "1000"}
+FOLD = SOON | NO_COMPACTION | {"WAL_COMPACT_TRIGGER_COUNT": "1"}
 COMPACT = SOON | {"WAL_COMPACT_TRIGGER_COUNT": "1000", "COMPACTION_SMALL_FRAGMENTS_MIN": "2"}
 KIND = {**dict.fromkeys(FOLDS, "memwal_compaction"), **dict.fromkeys(COMPACTIONS, "compact")}
 
