@@ -84,7 +84,9 @@ pub async fn work(
     let answered = CancellationToken::new();
     let http = match listen {
         Some(door) => {
-            let (listener, address) = (door.bind().await?, door.address);
+            let listener = door.bind().await?;
+            let address = listener.local_addr();
+            let address = address.map_err(|e| Error::Fatal(format!("no address to listen at: {e}")))?;
             tracing::info!(%address, "answering HTTP");
             Some(tokio::spawn(http::answer(door, listener, state.clone(), answered.clone())))
         }

@@ -32,7 +32,12 @@ impl Processes {
         if self.lock().iter().any(|(held, _)| *held == path) {
             return Ok(());
         }
-        let failed = |e: std::io::Error| Error::Invalid(format!("can't lock `{}`: {e}", path.display()));
+        let failed = |e: std::io::Error| {
+            let path = path.display();
+            Error::Invalid(format!(
+                "can't lock `{path}`: {e}; give this user write access to its folder, or name another with --state-dir"
+            ))
+        };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {

@@ -25,6 +25,13 @@ pub(crate) async fn discard<'a>(table: &Table, fragments: impl Iterator<Item = &
     }
 }
 
+/// Deletes files that no commit needs, as [`discard`] does.
+pub(crate) async fn discard_paths(table: &Table, files: Vec<Path>) {
+    for path in files {
+        left_behind(table.store().delete(&path).await, &path);
+    }
+}
+
 /// Deletes the files of indexes that were not committed, as [`discard`] does.
 pub(crate) async fn discard_indexes(table: &Table, indexes: impl Iterator<Item = Uuid>) {
     for index in indexes {

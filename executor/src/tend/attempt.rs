@@ -30,14 +30,17 @@ impl Tender {
     /// open elsewhere is not run.
     pub(super) async fn here(&self, table: &Table, jobs: Vec<JobSpec>, progress: &Arc<Progress>) -> Vec<JobReport> {
         let at = TableRef { name: table.name.clone(), uri: table.uri.clone() };
-        let kind = jobs.first().map(JobSpec::kind).unwrap_or_default();
         let begun = async {
             let new = jobs.iter().map(|job| NewJob::planned(&at, job, &self.policy)).collect::<Result<Vec<_>>>()?;
             self.registry.begin(new, &self.name).await
         };
         let (claim, refused) = match begun.await {
             Ok(begun) => begun,
-            Err(error) => return vec![JobReport::new(kind, Vec::new(), 0, error.into())],
+            Err(error) => {
+                let end = JobEnd::from(error);
+                let report = |job: &JobSpec| JobReport::new(job.kind(), super::on(job), 0, end.clone());
+                return jobs.iter().map(report).collect();
+            }
         };
         let mut reports: Vec<JobReport> = refused
             .into_iter()

@@ -11,9 +11,12 @@ use lance::dataset::transaction::{Operation, Transaction, TransactionBuilder, Up
 use lance_index::mem_wal::CompactedSsTable;
 use lance_table::format::Fragment;
 use lance_table::format::key_existence::KeyExistenceFilter;
+use lance_table::io::deletion::deletion_file_path;
+use object_store::path::Path;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use crate::error::{Doing, Error, Result};
+use crate::run::files::discard_paths;
 use crate::table::Table;
 
 /// Everything a pass changes.
@@ -36,18 +39,28 @@ impl Change {
         let version = table.version();
         let marks = self.marks.clone();
         let affected = RowAddrTreeMap::from(self.gone.clone());
-        let operation = self.operation(table).await?;
-        let transaction = TransactionBuilder::new(version, operation.0)
-            .transaction_properties(Some(Arc::new(operation.1.into_iter().collect())))
+        let (operation, properties) = self.operation(table).await?;
+        let deletions = deletion_files(table, &operation);
+        let transaction = TransactionBuilder::new(version, operation)
+            .transaction_properties(Some(Arc::new(properties.into_iter().collect())))
             .build();
         let id = transaction.uuid.clone();
         crate::fault::at(&table.uri, "fold.before_commit").await;
-        table.fence.check().await?;
-        let committed = CommitBuilder::new(dataset.clone()).with_affected_rows(affected).execute(transaction).await;
-        match committed {
-            Ok(dataset) => Ok(Table { dataset: Arc::new(dataset), ..table.clone() }),
-            Err(error) => explain(table, version, &id, &marks, error.into()).await,
+        let committed = match table.fence.check().await {
+            Ok(()) => {
+                let commit = CommitBuilder::new(dataset.clone()).with_affected_rows(affected).execute(transaction);
+                match commit.await {
+                    Ok(dataset) => Ok(Table { dataset: Arc::new(dataset), ..table.clone() }),
+                    Err(error) => explain(table, version, &id, &marks, error.into()).await,
+                }
+            }
+            Err(stopped) => Err(stopped),
+        };
+        // A definite answer: no version needs them.
+        if let Err(Error::Conflict(_) | Error::Superseded(_)) = &committed {
+            discard_paths(table, deletions).await;
         }
+        committed
     }
 
     async fn operation(self, table: &Table) -> Result<(Operation, BTreeMap<String, String>)> {
@@ -70,6 +83,14 @@ impl Change {
         };
         Ok((update, self.properties))
     }
+}
+
+/// The deletion files that were written for a commit.
+fn deletion_files(table: &Table, operation: &Operation) -> Vec<Path> {
+    let Operation::Update { updated_fragments, .. } = operation else { return Vec::new() };
+    let base = table.base();
+    let of = |f: &Fragment| Some(deletion_file_path(&base, f.id, f.deletion_file.as_ref()?));
+    updated_fragments.iter().filter_map(of).collect()
 }
 
 /// Writes deletion files for `gone`; returns the fragments they change and those left empty.
