@@ -57,8 +57,11 @@ impl Tender {
             let table = self.check(table, job).await?;
             self.compact_checked(&table, job, progress).await
         };
-        let done = done.await;
-        // What storage failed is tried again, with the parts that are done.
+        self.cleared(table, done.await).await
+    }
+
+    /// Clears up after what did not work out. What storage failed is tried again, with the parts that are done.
+    pub(super) async fn cleared<T>(&self, table: &Table, done: Result<T>) -> Result<T> {
         if !matches!(done, Ok(_) | Err(Error::Retry(_))) {
             self.clear(table).await;
         }
@@ -225,7 +228,7 @@ impl Tender {
 
     /// Stops the parts of a job that does not work out, and deletes what they wrote. Of a paused one they stay,
     /// and so do those of one that is another worker's by now. Whether it did.
-    pub(super) async fn clear(&self, table: &Table) -> bool {
+    async fn clear(&self, table: &Table) -> bool {
         let Some(lease) = table.fence.lease() else { return false };
         let taken = async {
             let parent = self.registry.held(lease).await?;

@@ -304,7 +304,6 @@ async fn two_workers(deferred: bool, stable_row_ids: bool) {
     let parts = set.parts(&id).await;
     let workers: BTreeSet<&str> = parts.iter().filter_map(|part| part.worker.as_deref()).collect();
     assert_eq!((workers, ended(&parts, State::Succeeded)), (BTreeSet::from(["first", "second"]), 4));
-    assert!(parts.iter().all(|part| part.result.is_none()), "nobody needs what they left");
     let (mut before, mut after) = (before, set.answers().await);
     if stable_row_ids {
         // In parts or not: once a deletion file is gone, Lance's vector index counts the deleted rows among
