@@ -28,7 +28,10 @@ impl Tender {
             // The commit for the index before is no news to this one.
             let table = table.refreshed().await?;
             let done = match self.segments(&table, name, op, progress).await {
-                Ok(true) => Ok(crate::fault::at(&table.uri, AFTER).await),
+                Ok(true) => {
+                    crate::fault::at(&table.uri, AFTER).await;
+                    Ok(())
+                }
                 Ok(false) => index::index(&table, std::slice::from_ref(name), op, AFTER).await,
                 Err(error) => Err(error.context(format!("bringing index `{name}` of `{}` up to date", table.name))),
             };
