@@ -304,9 +304,10 @@ pub enum Ended {
     Released,
 }
 
-/// The columns of [`Job`].
+/// The columns of [`Job`]. What a part left is for its job alone, and too large for lists.
 pub(super) const COLUMNS: &str = "id, parent, kind, table_name, uri, shard, state, priority, spec, need_bytes, size_bytes, created_ms, run_at_ms, \
-     started_ms, ended_ms, attempt, worker, heartbeat_ms, ask, stage, rows_done, rows_total, outcome, result, phase, \
+     started_ms, ended_ms, attempt, worker, heartbeat_ms, ask, stage, rows_done, rows_total, outcome, \
+     CASE WHEN parent IS NULL OR outcome <> 'done' THEN result END AS result, phase, \
      message, retryable, lease, lane";
 
 impl FromRow<'_, AnyRow> for Job {

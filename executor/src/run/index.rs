@@ -6,7 +6,6 @@ use std::sync::Arc;
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
 use lance::index::optimize::{IndexSegmentResult, OptimizeIndicesPlan, commit_optimize_indices, plan_optimize_indices};
-use lance_core::Error as LanceError;
 use lance_index::optimize::OptimizeOptions;
 use lance_table::format::Fragment;
 use planner::job::IndexOp;
@@ -65,16 +64,21 @@ pub(crate) async fn missing(table: &Table, name: &str) -> Result<Vec<Fragment>> 
 /// Lance's own plan for bringing an index up to date in several tasks of at most `rows` rows.
 ///
 /// `None`: it goes in one piece. Lance can't merge segments of every type (it can those of vector, btree,
-/// bitmap, ngram and full-text indexes; with stable row ids not those of full-text ones), and where an old
-/// segment waits for a remap it would only append to what is to be merged.
+/// bitmap, ngram and full-text indexes; with stable row ids not those of full-text ones), nor vector segments
+/// of different models, and where an old segment waits for a remap it would only append to what is to be merged.
 pub(crate) async fn plan(table: &Table, name: &str, op: IndexOp, rows: u64) -> Result<Option<OptimizeIndicesPlan>> {
     let planning = || format!("planning the parts of index `{name}` of `{}`", table.name);
     let mut options = options(&table.dataset, name, op).await.doing(planning)?;
     let merged = options.num_indices_to_merge != Some(0);
     options.max_rows_per_task = Some(rows.max(1));
-    let plan = match plan_optimize_indices(&table.dataset, &options).await {
-        Err(LanceError::NotSupported { .. }) => return Ok(None),
-        planned => planned.doing(planning)?,
+    let plan = match plan_optimize_indices(&table.dataset, &options).await.doing(planning) {
+        Ok(plan) => plan,
+        Err(error @ Error::Retry(_)) => return Err(error),
+        // What stands in the way of parts may not stand in the way of one piece; else that says so.
+        Err(error) => {
+            tracing::debug!(%error, "the index goes in one piece");
+            return Ok(None);
+        }
     };
     let of_merges = plan
         .merges

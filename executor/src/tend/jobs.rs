@@ -109,7 +109,8 @@ impl Tender {
                 Ok(JobEnd::Collected { files: done.files, bytes: done.bytes })
             }
             JobSpec::Index { indexes, op, .. } => {
-                let table = self.check(table, job).await?;
+                let checked = self.check(table, job).await;
+                let table = self.cleared(table, checked).await?;
                 self.index(&table, indexes, *op, progress).await?;
                 self.check_indexed(&table, job, indexes).await?;
                 Ok(JobEnd::Indexed)

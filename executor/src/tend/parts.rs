@@ -40,6 +40,8 @@ pub const SPLIT_BYTES: u64 = 1 << 30;
 pub(super) const SHARE: u64 = 4;
 /// Most parts of one job.
 const PARTS_MAX: u64 = 256;
+/// No further task joins a part of so many rows: its output holds a bit or so of each.
+const ROWS_MAX: u64 = 1 << 27;
 /// How old an earlier attempt's output may be, well below the week after which Lance's cleanup takes it.
 const OUTPUT_AGE_MAX_MS: u64 = 24 * 3_600_000;
 
@@ -57,8 +59,11 @@ impl Tender {
             let table = self.check(table, job).await?;
             self.compact_checked(&table, job, progress).await
         };
-        let done = done.await;
-        // What storage failed is tried again, with the parts that are done.
+        self.cleared(table, done.await).await
+    }
+
+    /// Clears up after what did not work out. What storage failed is tried again, with the parts that are done.
+    pub(super) async fn cleared<T>(&self, table: &Table, done: Result<T>) -> Result<T> {
         if !matches!(done, Ok(_) | Err(Error::Retry(_))) {
             self.clear(table).await;
         }
@@ -147,7 +152,9 @@ impl Tender {
     /// Hands the parts in that no earlier attempt has, and returns all by id.
     async fn queue(&self, table: &Table, parent: &Job, tasks: &[Task]) -> Result<BTreeMap<String, usize>> {
         let now = parent.started_ms.unwrap_or_default();
-        let there: Vec<(Part, Task)> = self.registry.parts(&parent.id).await?.into_iter().filter_map(known).collect();
+        let all = self.registry.parts(&parent.id).await?;
+        let open: Vec<String> = all.iter().filter(|part| !part.state.is_end()).map(|part| part.id.clone()).collect();
+        let there: Vec<(Part, Task)> = all.into_iter().filter_map(known).collect();
         let of_use = |part: &Part| match part.ended_ms {
             None => true,
             Some(ended) => part.output && ended.saturating_add(OUTPUT_AGE_MAX_MS) > now,
@@ -158,6 +165,9 @@ impl Tender {
                 Some((part, _)) => drop(ids.insert(part.id.clone(), n)),
                 None => new.push((part(table, parent, task)?, n)),
             }
+        }
+        for stale in open.iter().filter(|id| !ids.contains_key(*id)) {
+            self.registry.cancel(stale).await?;
         }
         // In the order of the registry's answers.
         new.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
@@ -225,7 +235,7 @@ impl Tender {
 
     /// Stops the parts of a job that does not work out, and deletes what they wrote. Of a paused one they stay,
     /// and so do those of one that is another worker's by now. Whether it did.
-    pub(super) async fn clear(&self, table: &Table) -> bool {
+    async fn clear(&self, table: &Table) -> bool {
         let Some(lease) = table.fence.lease() else { return false };
         let taken = async {
             let parent = self.registry.held(lease).await?;
@@ -263,13 +273,14 @@ fn cut(groups: &[Vec<Fragment>], split_bytes: u64) -> Option<Vec<Vec<Vec<Fragmen
         return None;
     }
     let share = (split_bytes / SHARE).max(total.div_ceil(PARTS_MAX));
-    let (mut parts, mut held) = (vec![Vec::new()], 0);
+    let (mut parts, mut held, mut rows) = (vec![Vec::new()], 0, 0);
     for group in groups {
-        if held >= share {
+        if held >= share || rows >= ROWS_MAX {
             parts.push(Vec::new());
-            held = 0;
+            (held, rows) = (0, 0);
         }
         held += bytes(group);
+        rows += group.iter().map(compact::live).sum::<u64>();
         parts.last_mut()?.push(group.clone());
     }
     (parts.len() > 1).then_some(parts)

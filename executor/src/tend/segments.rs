@@ -6,11 +6,11 @@ use planner::job::IndexOp;
 
 use super::Tender;
 use super::parts::SHARE;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::run::compact::live;
 use crate::run::files::data_bytes;
 use crate::run::task::{self, Task};
-use crate::run::{Progress, compact, index};
+use crate::run::{Progress, compact, files, index};
 use crate::table::Table;
 
 /// Most parts of one index: they are merged by one worker.
@@ -28,15 +28,14 @@ impl Tender {
             // The commit for the index before is no news to this one.
             let table = table.refreshed().await?;
             let done = match self.segments(&table, name, op, progress).await {
-                Ok(true) => Ok(crate::fault::at(&table.uri, AFTER).await),
+                Ok(true) => {
+                    crate::fault::at(&table.uri, AFTER).await;
+                    Ok(())
+                }
                 Ok(false) => index::index(&table, std::slice::from_ref(name), op, AFTER).await,
                 Err(error) => Err(error.context(format!("bringing index `{name}` of `{}` up to date", table.name))),
             };
-            if let Err(error) = done {
-                // What storage failed is tried again, with the parts that are done.
-                if !matches!(error, Error::Retry(_)) {
-                    self.clear(&table).await;
-                }
+            if let Err(error) = self.cleared(&table, done).await {
                 failed.get_or_insert(error);
             }
         }
@@ -56,13 +55,22 @@ impl Tender {
         }
         // A merge of old segments without some of the new ones would be due again at once.
         let outputs = self.work_off(table, &parent, &tasks, rows, true, progress).await?;
-        let mut built = Vec::with_capacity(outputs.len());
+        let (mut built, mut bad) = (Vec::with_capacity(outputs.len()), None);
         for (n, output) in outputs {
-            let Some(mut result) = task::segment(output)? else { continue };
-            // An earlier attempt's plan had other numbers for the same work on the same fragments.
-            (result.plan_id, result.read_version) = (plan.plan_id, plan.read_version);
-            result.group = plan.tasks[n].group;
-            built.push(result);
+            match task::segment(output) {
+                Ok(None) => {}
+                Ok(Some(mut result)) => {
+                    // An earlier attempt's plan had other numbers for the same work on the same fragments.
+                    (result.plan_id, result.read_version) = (plan.plan_id, plan.read_version);
+                    result.group = plan.tasks[n].group;
+                    built.push(result);
+                }
+                Err(error) => bad = Some(error),
+            }
+        }
+        if let Some(error) = bad {
+            files::discard_indexes(table, built.iter().map(|result| result.segment.uuid)).await;
+            return Err(error);
         }
         index::publish(table, &plan, built).await?;
         Ok(true)
