@@ -102,6 +102,8 @@ impl Registry {
     pub async fn open(place: &Place) -> Result<Self> {
         let store = Store::open(place).await?;
         let registry = Self { bell: Bell::of(&store), store, processes: processes(place), writes: true };
+        // One that can't be written is told of before any work begins.
+        registry.processes.check()?;
         registry.reap().await?;
         Ok(registry)
     }

@@ -5,6 +5,7 @@
 //! lease. In a fleet nobody can know this: there the lease decides.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +26,23 @@ impl Processes {
         Self { folder: Some(state.join(FOLDER)), held: Arc::default() }
     }
 
+    /// Whether this user may write here at all.
+    ///
+    /// # Errors
+    /// `Invalid` where not. A full disk is no such reason: it may be empty again.
+    pub(super) fn check(&self) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let path = folder.join(format!(".{}", std::process::id()));
+        let made = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
+        let _ = std::fs::remove_file(&path);
+        match made {
+            Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                Err(unwritable(&path, &e))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// From now on until the process ends, `name` lives.
     pub(super) fn enter(&self, name: &str) -> Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
@@ -32,12 +50,7 @@ impl Processes {
         if self.lock().iter().any(|(held, _)| *held == path) {
             return Ok(());
         }
-        let failed = |e: std::io::Error| {
-            let path = path.display();
-            Error::Invalid(format!(
-                "can't lock `{path}`: {e}; give this user write access to its folder, or name another with --state-dir"
-            ))
-        };
+        let failed = |e: std::io::Error| unwritable(&path, &e);
         std::fs::create_dir_all(folder).map_err(failed)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {
@@ -47,7 +60,7 @@ impl Processes {
                 let _ = std::fs::remove_file(&path);
                 return Ok(());
             }
-            Err(TryLockError::WouldBlock) => return Err(failed(std::io::ErrorKind::WouldBlock.into())),
+            Err(TryLockError::WouldBlock) => return Err(failed(ErrorKind::WouldBlock.into())),
         }
         self.lock().push((path, file));
         Ok(())
@@ -75,6 +88,13 @@ impl Processes {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(PathBuf, File)>> {
         self.held.lock().unwrap_or_else(|e| e.into_inner())
     }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Invalid(format!(
+        "can't lock `{}`: {error}; give this user write access to its folder, or name another with --state-dir",
+        path.display()
+    ))
 }
 
 impl Drop for Processes {
