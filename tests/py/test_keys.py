@@ -54,6 +54,7 @@ def test_a_key_may_do_what_its_scope_says_and_who_changed_something_is_written_d
     known, settings = keys
     with Serving(root, **settings) as serving:
         assert asked(serving, "/healthz") == 200
+        serving.until(lambda s: asked(s, "/readyz") == 200, "it is never ready")
         for key, status in [(None, 401), ("ck_guess", 401), (known["read"], 200)]:
             assert asked(serving, "/metrics", key) == status
         evaluate = lambda key: asked(serving, "/v1/table/docs/evaluate", key, "POST")

@@ -138,6 +138,8 @@ async fn ready(Shared(state): Shared<State>) -> Response {
 async fn evaluate(Shared(state): Shared<State>, Path(table): Path<String>) -> Response {
     if state.heard.of(&table) {
         (StatusCode::ACCEPTED, Json(json!({ "table": table }))).into_response()
+    } else if !state.pulse.listed.load(Ordering::Relaxed) {
+        refuse(StatusCode::SERVICE_UNAVAILABLE, "the catalogue was not listed yet")
     } else {
         refuse(StatusCode::NOT_FOUND, &format!("there is no table `{table}` here"))
     }
