@@ -2,6 +2,9 @@
 
 use lance_core::Error as LanceError;
 
+/// How messages about the registry of a fleet begin.
+pub(crate) const OF_REGISTRY: &str = "the registry `";
+
 /// What went wrong, sorted by what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -43,6 +46,11 @@ impl Error {
             Self::Mismatch(_) => "mismatch",
             Self::Fatal(_) => "fatal",
         }
+    }
+
+    /// Whether it is the registry that does not answer, which says nothing of a table.
+    pub fn is_of_registry(&self) -> bool {
+        matches!(self, Self::Retry(why) if why.starts_with(OF_REGISTRY))
     }
 
     /// The same kind of error, with what was being done in front.

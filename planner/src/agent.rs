@@ -51,6 +51,13 @@ pub enum Event {
         /// Why, for people.
         why: String,
     },
+    /// It was not read, and that says nothing of the table: what else is needed for it was not there.
+    ReadAbandoned {
+        /// The table.
+        table: String,
+        /// Of [`Effect::Read`].
+        evaluation: u64,
+    },
     /// These are the tables this agent owns now, all of them.
     OwnershipChanged {
         /// Their names.
@@ -157,6 +164,12 @@ impl Agent {
             Event::ReadFailed { table, evaluation, why } => {
                 let known = self.reading(&table, evaluation).is_some();
                 if known { alloc::vec![self.failed(&table, &why, now_ms)] } else { Vec::new() }
+            }
+            Event::ReadAbandoned { table, evaluation } => {
+                if let Some(record) = self.reading(&table, evaluation) {
+                    (record.reading, record.notified) = (None, true);
+                }
+                Vec::new()
             }
             Event::OwnershipChanged { tables } => self.own(&tables, now_ms),
         }

@@ -201,6 +201,15 @@ fn due_jobs_are_handed_on_and_an_ended_job_asks_again() {
 }
 
 #[test]
+fn an_evaluation_that_was_abandoned_blames_no_table_and_is_made_again() {
+    let mut agent = owning(9, ["a"]);
+    let (table, evaluation) = tick(&mut agent, 1_000).remove(0);
+    assert_eq!(agent.handle(Event::ReadAbandoned { table, evaluation }, 1_000), []);
+    assert_eq!((agent.failing().count(), agent.coverage(1_000).never_evaluated), (0, 1));
+    assert_eq!(tick(&mut agent, 2_000).len(), 1, "with the next tick, without a pause");
+}
+
+#[test]
 fn cov_01_failed_and_timed_out_evaluations_are_no_successes() {
     let mut agent = owning(64, ["ok", "error", "timeout", "never"]);
     for at in 0..=900 {

@@ -144,16 +144,15 @@ async fn list(registry: &Registry, filter: &Filter, json: bool) -> Result<Exit> 
             break;
         }
     }
-    if !json {
-        print(&all)?;
+    match json {
+        true => {}
+        false if all.is_empty() => say(format!("no such jobs in {}", registry.place()))?,
+        false => print(&all)?,
     }
     Ok(Exit::Done)
 }
 
 fn print(jobs: &[Job]) -> Result<()> {
-    if jobs.is_empty() {
-        return say("no jobs");
-    }
     let mut grid = Grid::new([
         ("job", Side::Left),
         ("type", Side::Left),

@@ -17,6 +17,8 @@ pub(super) struct Fleet {
     pub(super) agents: Vec<Member>,
     /// Jobs that wait, and jobs that run.
     pub(super) open: (u64, u64),
+    /// The registry does not answer.
+    pub(super) away: bool,
     /// It is asking who is there.
     pub(super) meeting: bool,
     hearing: bool,
@@ -66,6 +68,11 @@ impl Fleet {
     /// Whether something ended since the last question.
     pub(super) fn asks_again(&self) -> bool {
         self.again && !self.hearing
+    }
+
+    /// How many agents of this root live, this one among them.
+    pub(super) fn peers(&self, me: &Member) -> usize {
+        1 + self.agents.iter().filter(|agent| agent.root == me.root && agent.name != me.name).count()
     }
 
     /// The tables of `all` that are `me`'s (SPEC section 7).

@@ -96,7 +96,7 @@ impl Metrics {
                 &["type", "outcome"],
             )?,
             open_jobs: kept(a, IntGaugeVec::new(open_jobs, &["state"])?)?,
-            agents: gauge("caretaker_agents", "Agents of the registry that live, this one among them.")?,
+            agents: gauge("caretaker_agents", "Agents of this root that live, this one among them.")?,
             evaluations: counter(a, "caretaker_evaluations_total", "Evaluations that ended.", &["outcome"])?,
             evaluation_seconds: kept(a, Histogram::with_opts(evaluation)?)?,
             requests: counter(a, "caretaker_object_store_requests_total", "Requests to the root's storage.", &["op"])?,

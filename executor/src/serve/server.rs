@@ -155,11 +155,14 @@ impl Server {
         for table in heard {
             self.agent.handle(Event::Notified { table }, now);
         }
-        let effects = self.agent.handle(Event::Tick, now);
-        self.carry_out(effects, now);
+        // Without the registry nothing can be decided: no table is to blame for that.
+        if !self.fleet.away {
+            let effects = self.agent.handle(Event::Tick, now);
+            self.carry_out(effects, now);
+        }
         let coverage = self.agent.coverage(now);
         self.state.metrics.ticked(&coverage, self.agent.failing().count(), now);
-        self.state.metrics.jobs(self.fleet.open, self.fleet.agents.len());
+        self.state.metrics.jobs(self.fleet.open, self.fleet.peers(&self.service.member));
         self.state.pulse.tick(now);
     }
 
@@ -222,6 +225,7 @@ impl Server {
                 }
                 Event::FactsRead { table, evaluation, plan: Box::new(plan) }
             }
+            Err(error) if error.is_of_registry() => Event::ReadAbandoned { table, evaluation },
             Err(error) => Event::ReadFailed { table, evaluation, why: error.to_string() },
         };
         let effects = self.agent.handle(event, now);
@@ -328,6 +332,13 @@ impl Server {
 
     fn met(&mut self, members: Result<Vec<Member>>, now: u64) {
         self.fleet.meeting = false;
+        if self.fleet.away != members.is_err() {
+            self.fleet.away = members.is_err();
+            match &members {
+                Ok(_) => tracing::info!("the registry answers again"),
+                Err(error) => tracing::error!(%error, "nothing is evaluated until the registry answers"),
+            }
+        }
         match members {
             Ok(members) if members == self.fleet.agents => {}
             Ok(members) => {

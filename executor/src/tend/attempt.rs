@@ -121,7 +121,14 @@ impl Tender {
             _ if why == Some(Why::Asked) => Ended::Asked,
             // Whoever has it by now says what becomes of it.
             _ if why == Some(Why::Lost) => return,
-            _ => Ended::Released,
+            // It did not begin: it was told to stop before.
+            _ if why.is_some() => Ended::Released,
+            // Or its type and its work are not of one kind, as another version may have written it.
+            _ => {
+                let why = format!("the work of this job is none of type `{}`", job.kind);
+                let end = JobEnd::Failed { kind: "invalid", why };
+                Ended::Report(Box::new(JobReport::new(&job.kind, on(job), 0, end)))
+            }
         };
         crate::fault::at(&job.uri, "job.finish").await;
         let mut written = self.write(job, &ended, control).await;

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::{DataType, Field, Schema};
 use caretaker_tests::{Lsm, Options, column, rows};
-use executor::catalog::Root;
+use executor::catalog::{Root, TableRef};
 use executor::fault::hook;
-use executor::registry::{Member, Place, Registry, Role};
+use executor::registry::{Filter, Member, NewJob, Place, Registry, Role, State};
 use executor::serve::{Door, Service};
 use executor::table::session;
 use executor::tend::Tender;
 use executor::worker::Limits;
 use lance::Dataset;
 use lance::dataset::{WriteMode, WriteParams};
+use planner::job::JobSpec;
 use planner::policy::{AgentPolicy, CleanupPolicy, Policy};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
@@ -348,4 +349,24 @@ async fn r2_6_without_remote_maintenance_two_folds_run_at_once_and_with_it_as_ma
             assert_eq!(t.base().await.len(), 1);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_work_is_not_of_its_type_fails_once_and_is_not_taken_again_and_again() {
+    let (root, registry) = (tempfile::tempdir().unwrap(), Registry::default());
+    let table = TableRef { name: "t".into(), uri: write(root.path(), "t", json!([{"id": 1}])).await };
+    let spec = JobSpec::CatchUp { kind: "btree".into(), indexes: Vec::new() };
+    let odd = NewJob { kind: "odd".into(), ..NewJob::planned(&table, &spec, &quick()).unwrap() };
+    registry.enqueue(vec![odd], 0).await.unwrap();
+    let serving = Serving::of(root.path(), quick(), registry.clone()).await;
+    let ended = async || registry.jobs(&Filter::default()).await.unwrap().remove(0);
+    let began = Instant::now();
+    while !ended().await.state.is_end() {
+        assert!(began.elapsed() < DEADLINE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let job = ended().await;
+    let why = job.failure.expect("it says why").message;
+    assert!(job.state == State::Failed && job.attempt == 1 && why.contains("none of type `odd`"), "{why}");
+    serving.end().await;
 }
