@@ -17,6 +17,7 @@ import pytest
 import fleet
 import postgres
 import ripe
+from conftest import command, environment
 from fleet import agent, lapse, leaseless, worker
 from postgres import USER
 from proxy import Proxy
@@ -125,8 +126,13 @@ def test_a_read_only_file_is_a_clear_error(caretaker, root):
         state = {"CARETAKER_STATE_DIR": str(folder / "state")}
         caretaker("jobs", "list", **state)
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-        for command in ("serve", "run", "plan"):
-            assert "write access" in caretaker(command, root, exit=2, **FOLD, **state).stderr
+        for name in ("serve", "run"):
+            assert "write access" in caretaker(name, root, exit=2, **FOLD, **state).stderr
+        # A look needs to write nothing, but SQLite does where the last writer took its index file along.
+        done = subprocess.run(
+            command("plan", root), env=environment(**FOLD, **state), capture_output=True, text=True
+        )
+        assert done.returncode == 0 or done.returncode == 2 and "write access" in done.stderr
 
 
 @pytest.mark.parametrize("may", ["nothing", "read"])
