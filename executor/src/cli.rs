@@ -230,7 +230,7 @@ fn code_of(error: &Error) -> u8 {
         Error::Invalid(_) => 2,
         Error::Busy(_) => 3,
         Error::Superseded(_) => 0,
-        Error::Retry(_) | Error::Conflict(_) | Error::Mismatch(_) | Error::Fatal(_) => 1,
+        Error::Retry(_) | Error::Away(_) | Error::Conflict(_) | Error::Mismatch(_) | Error::Fatal(_) => 1,
     }
 }
 

@@ -2,15 +2,16 @@
 
 use lance_core::Error as LanceError;
 
-/// How messages about the registry of a fleet begin.
-pub(crate) const OF_REGISTRY: &str = "the registry `";
-
 /// What went wrong, sorted by what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Storage or network trouble: the same work may succeed when tried again.
     #[error("{0}")]
     Retry(String),
+    /// The registry does not answer: wait for it. It says nothing of the table, and the same work may
+    /// succeed when tried again.
+    #[error("{0}")]
+    Away(String),
     /// Somebody else changed the table meanwhile: read fresh facts and plan again.
     #[error("{0}")]
     Conflict(String),
@@ -38,7 +39,7 @@ impl Error {
     /// The kind in one word, for logs and `--json`.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Retry(_) => "retry",
+            Self::Retry(_) | Self::Away(_) => "retry",
             Self::Conflict(_) => "conflict",
             Self::Superseded(_) => "superseded",
             Self::Busy(_) => "busy",
@@ -48,16 +49,12 @@ impl Error {
         }
     }
 
-    /// Whether it is the registry that does not answer, which says nothing of a table.
-    pub fn is_of_registry(&self) -> bool {
-        matches!(self, Self::Retry(why) if why.starts_with(OF_REGISTRY))
-    }
-
     /// The same kind of error, with what was being done in front.
     pub fn context(self, doing: impl std::fmt::Display) -> Self {
         let say = |m: String| format!("{doing}: {m}");
         match self {
             Self::Retry(m) => Self::Retry(say(m)),
+            Self::Away(m) => Self::Away(say(m)),
             Self::Conflict(m) => Self::Conflict(say(m)),
             Self::Superseded(m) => Self::Superseded(say(m)),
             Self::Busy(m) => Self::Busy(say(m)),

@@ -98,7 +98,7 @@ impl Registry {
     ///
     /// # Errors
     /// `Invalid` names one that can't be written, is damaged, or was written by a newer Caretaker;
-    /// `Retry` one that does not answer.
+    /// `Retry` or `Away` one that does not answer.
     pub async fn open(place: &Place) -> Result<Self> {
         let store = Store::open(place).await?;
         let registry = Self { bell: Bell::of(&store), store, processes: processes(place), writes: true };

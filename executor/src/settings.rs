@@ -167,7 +167,11 @@ impl Key {
     fn set(self, settings: &mut Settings, text: &str) -> std::result::Result<(), String> {
         match self {
             Self::Knob(knob) => settings.policy.set(knob.key, text).map_err(|refused| refused.why),
-            Self::Own(own) => (own.set)(settings, text).map_err(|right| format!("`{text}` is not understood; {right}")),
+            Self::Own(own) => (own.set)(settings, text).map_err(|right| {
+                // What stands before an `@` may be a password.
+                let shown = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
+                format!("`{shown}` is not understood; {right}")
+            }),
         }
     }
 }
@@ -411,6 +415,12 @@ mod tests {
     fn a_value_is_refused_even_where_another_source_overrides_it() {
         let both = [env(&[("TABLES", "1"), ("CARETAKER_TABLES_AT_ONCE", "0")]), vec![flag("tables_at_once", "3")]];
         assert!(refusal(both.concat()).contains("environment CARETAKER_TABLES_AT_ONCE"));
+    }
+
+    #[test]
+    fn an_address_that_is_refused_shows_no_password() {
+        let why = refusal([flag("registry", "mysql://me:secret@h/db")]);
+        assert!(why.contains("`h/db` is not understood") && !why.contains("secret"), "{why}");
     }
 
     #[test]

@@ -194,6 +194,25 @@ def test_a_job_whose_registry_is_gone_for_good_is_given_up_within_its_lease(data
     assert len(commits(build, "memwal_compaction")) == 1 and leaseless(database) == []
 
 
+def test_a_registry_that_is_away_is_no_fault_of_a_table_and_work_goes_on_when_it_is_back(
+    database, root, tmp_path, server
+):
+    made(root, "fold.written")
+    never = FOLD | {"WAL_COMPACT_TRIGGER_COUNT": "1000"}
+    with agent(tmp_path, root, database.url, **never | {"AGENT_SWEEP_INTERVAL_SECS": "5"}) as planner:
+        evaluated = lambda: planner.value("caretaker_evaluations_total", outcome="done") or 0
+        until(evaluated, "nothing is evaluated")
+        server.stop(signal.SIGKILL)
+        planner.until_said("nothing is evaluated until the registry answers")
+        server.start()
+        planner.until_said("the registry answers again")
+        before = evaluated()
+        # Sooner than any back-off of a failed table would let it.
+        until(lambda: evaluated() > before, lambda: planner.said()[-3000:], 30)
+        assert planner.value("caretaker_tables_failing") == 0
+        assert "table fails" not in planner.said()
+
+
 def test_a_job_whose_registry_is_away_finishes_while_its_lease_holds(database, root, tmp_path, server):
     build = made(root, "fold.written")
     with agent(tmp_path, root, database.url, **FOLD):

@@ -18,7 +18,7 @@ impl Registry {
     /// many. Any number of processes may do this at once.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn archive(&self) -> Result<u64> {
         let select = self.store.sql(&format!(
             "SELECT {COLUMNS} FROM caretaker_job WHERE ended_ms < {{now}} - $1 ORDER BY ended_ms LIMIT $2 {{skip}}"
@@ -52,7 +52,7 @@ impl Registry {
     /// A job of the archive, as it was listed.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer, `Fatal` where what is there is no JSON.
+    /// `Retry` or `Away` when the registry does not answer, `Fatal` where what is there is no JSON.
     pub async fn archived(&self, id: &str) -> Result<Option<serde_json::Value>> {
         let text: Option<String> = self
             .store

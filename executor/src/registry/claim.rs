@@ -63,7 +63,7 @@ impl Registry {
     /// `pass_bytes`.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn claim(&self, want: &Want, pass_bytes: u64) -> Result<Option<Claim>> {
         let lease = Uuid::new_v4().to_string();
         for _ in 0..CLAIMS_LOST_MAX {
@@ -169,7 +169,7 @@ impl Registry {
     /// process for. Those of which an equal one is open are left out, each with who has it.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn begin(&self, jobs: Vec<NewJob>, worker: &str) -> Result<(Claim, Vec<(NewJob, Error)>)> {
         self.processes.enter(worker)?;
         // An equal one whose worker died is nobody's.
@@ -215,7 +215,7 @@ impl Registry {
     /// Whether the jobs of a lease are its holder's still.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn holds(&self, lease: &str) -> Result<bool> {
         let sql = "SELECT count(*) FROM caretaker_job WHERE lease = $1 AND state = 'running'";
         let pool = self.store.pool();
@@ -226,7 +226,7 @@ impl Registry {
     /// Says that a worker is at it still, and how far it is.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn beat(&self, lease: &str, stage: &str, done: u64, total: u64) -> Result<Beat> {
         let sql = self.store.sql(
             "UPDATE caretaker_job SET heartbeat_ms = {now}, stage = $2, rows_done = $3, rows_total = $4
@@ -246,7 +246,7 @@ impl Registry {
     /// Anybody may do this, and any number at once.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn reap(&self) -> Result<u64> {
         let dead: Vec<String> =
             self.processes.names().into_iter().filter(|name| self.processes.is_dead(name)).collect();
@@ -290,7 +290,7 @@ impl Registry {
     /// Nobody waits for ever because more urgent jobs keep coming.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn promote(&self) -> Result<u64> {
         let sql = self.store.sql(
             "UPDATE caretaker_job SET priority = 0 WHERE state = 'pending' AND priority > 0 AND run_at_ms < {now} - $1",

@@ -24,7 +24,7 @@ impl Registry {
     /// Stops a job for good. One that has ended stays as it is.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn cancel(&self, id: &str) -> Result<Answer> {
         let now = self.store.sql(
             "UPDATE caretaker_job SET state = 'cancelled', outcome = 'cancelled', ended_ms = {now}

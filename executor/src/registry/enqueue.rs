@@ -24,7 +24,7 @@ impl Registry {
     /// for is not taken again; 0: whatever it is, it is taken.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer: then it may have taken them all the same.
+    /// `Retry` or `Away` when the registry does not answer: then it may have taken them all the same.
     pub async fn enqueue(&self, mut jobs: Vec<NewJob>, same_ms: u64) -> Result<Vec<Queued>> {
         if jobs.is_empty() {
             return Ok(Vec::new());

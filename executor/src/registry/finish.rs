@@ -13,7 +13,7 @@ impl Registry {
     /// Ends an attempt. May be called again when its answer got lost.
     ///
     /// # Errors
-    /// `Superseded` where the job is another worker's by now. `Retry` when the registry does not answer.
+    /// `Superseded` where the job is another worker's by now. `Retry` or `Away` when the registry does not answer.
     pub async fn finish(&self, job: &Job, ended: &Ended) -> Result<()> {
         let lease = job.lease.as_deref().unwrap_or_default();
         let finished = self.store.again(|| {

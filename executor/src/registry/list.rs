@@ -62,7 +62,7 @@ impl Registry {
     /// A page of jobs, the newest first.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn jobs(&self, filter: &Filter) -> Result<Vec<Job>> {
         let (mut wheres, mut values) = (Vec::new(), Vec::new());
         let mut and = |column: &str, value: &Option<String>, values: &mut Vec<String>| {

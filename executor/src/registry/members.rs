@@ -61,7 +61,7 @@ impl Registry {
     /// Joins, and holds this machine's proof of life.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub async fn join(&self, member: &Member) -> Result<()> {
         self.processes.enter(&member.name)?;
         self.is_there(member, true).await

@@ -51,7 +51,7 @@ impl Registry {
     /// The job of a lease, while it is its holder's; one, where a lease is of several.
     ///
     /// # Errors
-    /// `Superseded` where it is another worker's by now, `Retry` when the registry does not answer.
+    /// `Superseded` where it is another worker's by now, `Retry` or `Away` when the registry does not answer.
     pub(crate) async fn held(&self, lease: &str) -> Result<Job> {
         let sql = format!("SELECT {COLUMNS} FROM caretaker_job WHERE lease = $1 AND state = 'running' LIMIT 1");
         let held: Option<Job> = self
@@ -64,7 +64,7 @@ impl Registry {
     /// The parts of a job, the oldest first.
     ///
     /// # Errors
-    /// `Retry` when the registry does not answer.
+    /// `Retry` or `Away` when the registry does not answer.
     pub(crate) async fn parts(&self, parent: &str) -> Result<Vec<Part>> {
         let sql = format!("SELECT {PART} FROM caretaker_job WHERE parent = $1 ORDER BY id");
         let parts = self

@@ -206,7 +206,7 @@ impl Store {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let passing = matches!(error, Error::Retry(_)) && self.engine == Engine::Postgres;
+            let passing = matches!(error, Error::Away(_));
             if !passing || tokio::time::Instant::now() + pause > until {
                 return Err(error);
             }
@@ -341,15 +341,15 @@ fn of_postgres(place: &str, code: Option<&str>, error: sqlx::Error) -> Error {
         Some("42501" | "25006") => Error::Invalid(format!(
             "the registry `{place}` can't be written: {error}; the user needs to create and change tables there"
         )),
-        Some("53100") => Error::Retry(format!("the registry `{place}` is full: {error}")),
+        Some("53100") => Error::Away(format!("the registry `{place}` is full: {error}")),
         // Deadlocks, too many connections, shutting down, starting up, and a transaction that was silent too long.
         Some(code) if code == "25P03" || ["40", "53", "57", "58", "08"].iter().any(|class| code.starts_with(class)) => {
-            Error::Retry(format!("the registry `{place}` does not answer: {error}"))
+            Error::Away(format!("the registry `{place}` does not answer: {error}"))
         }
         Some(_) => Error::Fatal(format!("the registry `{place}`: {error}")),
         None => match error {
             sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
-                Error::Retry(format!("the registry `{place}` can't be reached: {error}"))
+                Error::Away(format!("the registry `{place}` can't be reached: {error}"))
             }
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => {
                 Error::Invalid(format!("the registry `{place}` can't be connected to: {error}"))

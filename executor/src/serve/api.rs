@@ -31,7 +31,7 @@ pub(super) fn refuse(status: StatusCode, code: u32, why: &str) -> Response {
 pub(super) fn failed(error: &Error) -> Response {
     match error {
         Error::Invalid(why) => refuse(StatusCode::BAD_REQUEST, INVALID, why),
-        Error::Retry(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, why),
+        Error::Retry(why) | Error::Away(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, why),
         other => refuse(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL, &other.to_string()),
     }
 }

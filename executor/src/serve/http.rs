@@ -5,7 +5,7 @@
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /healthz` | 200 while the process answers |
 //! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
-//! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table |
+//! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table, or another agent has it |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,7 +141,7 @@ async fn evaluate(Shared(state): Shared<State>, Path(table): Path<String>) -> Re
     } else if !state.pulse.listed.load(Ordering::Relaxed) {
         refuse(StatusCode::SERVICE_UNAVAILABLE, "the catalogue was not listed yet")
     } else {
-        refuse(StatusCode::NOT_FOUND, &format!("there is no table `{table}` here"))
+        refuse(StatusCode::NOT_FOUND, &format!("there is no table `{table}` here, or it is another agent's"))
     }
 }
 

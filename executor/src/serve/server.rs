@@ -225,7 +225,7 @@ impl Server {
                 }
                 Event::FactsRead { table, evaluation, plan: Box::new(plan) }
             }
-            Err(error) if error.is_of_registry() => Event::ReadAbandoned { table, evaluation },
+            Err(Error::Away(_)) => Event::ReadAbandoned { table, evaluation },
             Err(error) => Event::ReadFailed { table, evaluation, why: error.to_string() },
         };
         let effects = self.agent.handle(event, now);

@@ -64,7 +64,7 @@ impl Tender {
 
     /// Clears up after what did not work out. What storage failed is tried again, with the parts that are done.
     pub(super) async fn cleared<T>(&self, table: &Table, done: Result<T>) -> Result<T> {
-        if !matches!(done, Ok(_) | Err(Error::Retry(_))) {
+        if !matches!(done, Ok(_) | Err(Error::Retry(_) | Error::Away(_))) {
             self.clear(table).await;
         }
         done
