@@ -19,6 +19,8 @@ pub(super) struct Fleet {
     pub(super) open: (u64, u64),
     /// The registry does not answer.
     pub(super) away: bool,
+    /// An evaluation was given up on its account, which was said; since then none went well.
+    pub(super) blamed: bool,
     /// It is asking who is there.
     pub(super) meeting: bool,
     hearing: bool,

@@ -212,6 +212,7 @@ impl Server {
                     tracing::info!(table, "table works again");
                 }
                 metrics.table(&table, &facts, now);
+                self.fleet.blamed = false;
                 watched.failures = 0;
                 watched.seen = Some(Seen::from(&facts));
                 watched.wake_at_ms = wake_at_ms(&plan, self.service.tender.policy.tick_ms);
@@ -225,7 +226,12 @@ impl Server {
                 }
                 Event::FactsRead { table, evaluation, plan: Box::new(plan) }
             }
-            Err(Error::Away(_)) => Event::ReadAbandoned { table, evaluation },
+            Err(Error::Away(why)) => {
+                if !std::mem::replace(&mut self.fleet.blamed, true) {
+                    tracing::error!(table, why, "not evaluated until the registry takes it");
+                }
+                Event::ReadAbandoned { table, evaluation }
+            }
             Err(error) => Event::ReadFailed { table, evaluation, why: error.to_string() },
         };
         let effects = self.agent.handle(event, now);
