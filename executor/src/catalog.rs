@@ -10,6 +10,8 @@ use crate::error::{Doing, Error, Result};
 
 /// A folder of this ending is a table, as LanceDB lays them out.
 const TABLE_ENDING: &str = ".lance";
+/// Bytes of a table's name: with the ending it is a folder's on every file system.
+const NAME_MAX: usize = 240;
 /// Every table has this folder.
 const VERSIONS: &str = "_versions";
 
@@ -73,6 +75,27 @@ impl Root {
     /// The root as every error and log shows it.
     pub fn uri(&self) -> &str {
         &self.uri
+    }
+
+    /// The table of a name, whether it is there or not. A root that is a table itself has only that.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that would lead out of the root, or that can't be a folder's everywhere.
+    pub fn table(&self, name: &str) -> Result<TableRef> {
+        let odd = |c: char| c.is_control() || matches!(c, '/' | '\\' | '$' | '%' | '?' | '#' | ':' | '*');
+        if name.is_empty() || name.starts_with('.') || name.len() > NAME_MAX || name.contains(odd) {
+            return Err(Error::Invalid(format!(
+                "`{}` can't be a table's name here: 1 to {NAME_MAX} bytes, no dot in front, and none of / \\ $ % ? # : *",
+                name.escape_debug()
+            )));
+        }
+        if let Some(folder) = self.uri.rsplit('/').next().and_then(|last| last.strip_suffix(TABLE_ENDING)) {
+            return match folder == name {
+                true => Ok(TableRef { name: name.into(), uri: self.uri.clone() }),
+                false => Err(Error::Invalid(format!("`{}` is one table, `{folder}`, and no database", self.uri))),
+            };
+        }
+        Ok(TableRef { name: name.into(), uri: format!("{}/{name}{TABLE_ENDING}", self.uri) })
     }
 
     /// Every table, sorted by name. A root that is a table itself is the only one.

@@ -49,6 +49,22 @@ impl Table {
             Error::Invalid(m) => Error::Invalid(format!("`{uri}` is not a Lance table: {m}")),
             other => other.context(format!("opening `{uri}`")),
         })?;
+        Self::of(name, uri, session, dataset).await
+    }
+
+    /// The same; `None` where there is nothing at all.
+    ///
+    /// # Errors
+    /// As [`Self::open`], of what is there.
+    pub async fn find(name: &str, uri: &str, session: &Arc<Session>) -> Result<Option<Self>> {
+        match DatasetBuilder::from_uri(uri).with_session(session.clone()).load().await {
+            Ok(dataset) => Self::of(name, uri, session, dataset).await.map(Some),
+            Err(lance_core::Error::DatasetNotFound { .. } | lance_core::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Error::from(error).context(format!("opening `{uri}`"))),
+        }
+    }
+
+    async fn of(name: &str, uri: &str, session: &Arc<Session>, dataset: Dataset) -> Result<Self> {
         let store = dataset.object_store(None).await.doing(|| format!("opening the storage of `{uri}`"))?;
         let (dataset, session) = (Arc::new(dataset), session.clone());
         Ok(Self { name: name.into(), uri: uri.into(), dataset, session, store, fence: Fence::default() })

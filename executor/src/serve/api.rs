@@ -1,13 +1,23 @@
-//! What LanceDB's own client asks of a server, as far as it is answered here: its jobs.
+//! What LanceDB's own client asks of a server: thin handlers over Lance, the pod and the registry.
+//!
+//! Each group of routes has its file; this one has what they share: which table is meant, how bodies are
+//! read, and what a refusal looks like.
 
 pub(super) mod jobs;
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::error::Error;
+use super::heard::Heard;
+use crate::catalog::{Root, TableRef};
+use crate::error::{Error, Result};
+use crate::table::Table;
+use crate::tend::Tender;
 
 /// The version of the routes, by which the client decides what it may ask. Below 0.4 it writes in one
 /// request, below 0.5 it knows no blobs.
@@ -15,23 +25,127 @@ pub(super) const VERSION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("phalanx-version"), HeaderValue::from_static("0.3.0"));
 
 /// Codes of errors, as the Lance namespace specification numbers them.
-const INVALID: u32 = 13;
-pub(super) const FORBIDDEN: u32 = 15;
-pub(super) const UNAUTHENTICATED: u32 = 16;
-pub(super) const UNAVAILABLE: u32 = 17;
-const INTERNAL: u32 = 18;
-const NOT_FOUND: u32 = 10;
+pub(super) mod code {
+    pub(in crate::serve) const TABLE_NOT_FOUND: u32 = 4;
+    pub(in crate::serve) const TABLE_EXISTS: u32 = 5;
+    pub(in crate::serve) const INDEX_NOT_FOUND: u32 = 6;
+    pub(in crate::serve) const TAG_NOT_FOUND: u32 = 8;
+    pub(in crate::serve) const TAG_EXISTS: u32 = 9;
+    /// Also that of a job: the client looks at the status.
+    pub(in crate::serve) const NOT_FOUND: u32 = 10;
+    pub(in crate::serve) const VERSION_NOT_FOUND: u32 = 11;
+    pub(in crate::serve) const INVALID: u32 = 13;
+    pub(in crate::serve) const CONFLICT: u32 = 14;
+    pub(in crate::serve) const FORBIDDEN: u32 = 15;
+    pub(in crate::serve) const UNAUTHENTICATED: u32 = 16;
+    pub(in crate::serve) const UNAVAILABLE: u32 = 17;
+    pub(in crate::serve) const INTERNAL: u32 = 18;
+    /// A lost claim (421), a pod that drains (503).
+    pub(in crate::serve) const TABLE_STATE: u32 = 19;
+    pub(in crate::serve) const THROTTLED: u32 = 21;
+}
+
+/// A request that was not done, and why.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) code: u32,
+    pub(super) why: String,
+}
+
+/// What a handler gives.
+pub(super) type Answer = std::result::Result<Response, Refused>;
+
+impl Refused {
+    pub(super) fn new(status: StatusCode, code: u32, why: impl Into<String>) -> Self {
+        Self { status, code, why: why.into() }
+    }
+
+    /// The request is not as it must be.
+    pub(super) fn invalid(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code::INVALID, why)
+    }
+
+    /// There is no such table.
+    pub(super) fn no_table(id: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code::TABLE_NOT_FOUND, format!("there is no table `{id}`"))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.status, Json(json!({ "error": self.why, "code": self.code }))).into_response()
+    }
+}
+
+/// By what the client should do about it.
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let (status, code) = match &error {
+            Error::Invalid(_) => (StatusCode::BAD_REQUEST, code::INVALID),
+            Error::Conflict(_) => (StatusCode::CONFLICT, code::CONFLICT),
+            Error::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, code::THROTTLED),
+            Error::Retry(_) | Error::Away(_) => (StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<lance_core::Error> for Refused {
+    fn from(error: lance_core::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<arrow_schema::ArrowError> for Refused {
+    fn from(error: arrow_schema::ArrowError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// What handlers of tables share.
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) root: Root,
+    pub(super) tender: Arc<Tender>,
+    pub(super) heard: Heard,
+}
+
+impl Api {
+    /// The table that a path names, whether it is there or not.
+    ///
+    /// # Errors
+    /// A name that would lead out of the root, or that no table can have.
+    pub(super) fn table_ref(&self, id: &str) -> std::result::Result<TableRef, Refused> {
+        self.root.table(id).map_err(Refused::from)
+    }
+
+    /// Opens the newest version of a table.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub(super) async fn table(&self, id: &str) -> std::result::Result<Table, Refused> {
+        let table = self.table_ref(id)?;
+        Table::find(&table.name, &table.uri, self.tender.session()).await?.ok_or_else(|| Refused::no_table(id))
+    }
+
+    /// Something was committed to a table: it is evaluated soon.
+    pub(super) fn wrote(&self, id: &str) {
+        self.heard.of(id);
+    }
+}
+
+/// Reads a body of JSON; an empty one is an empty object.
+///
+/// # Errors
+/// What in it is not as the route expects it.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|e| Error::Invalid(format!("the body is not as this route expects it: {e}")))
+}
 
 /// A refusal with its code.
 pub(super) fn refuse(status: StatusCode, code: u32, why: &str) -> Response {
-    (status, Json(json!({ "error": why, "code": code }))).into_response()
-}
-
-/// An error by what the client should do about it.
-pub(super) fn failed(error: &Error) -> Response {
-    match error {
-        Error::Invalid(why) => refuse(StatusCode::BAD_REQUEST, INVALID, why),
-        Error::Retry(why) | Error::Away(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, why),
-        other => refuse(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL, &other.to_string()),
-    }
+    Refused::new(status, code, why).into_response()
 }

@@ -107,13 +107,13 @@ pub(super) async fn guard(Shared(keys): Shared<Keys>, request: Request, next: Ne
     let (id, key) = (header(&request, "x-request-id").unwrap_or_default(), header(&request, "x-api-key"));
     let mut name = String::new();
     if let Some(needed) = needs(&method, &path).filter(|_| keys.asks()) {
-        let unknown = |why: &str| api::refuse(StatusCode::UNAUTHORIZED, api::UNAUTHENTICATED, why);
+        let unknown = |why: &str| api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why);
         match key.as_deref().map(|key| keys.who(key)) {
             None => return unknown("name a key in `x-api-key`"),
             Some(None) => return unknown("this key is not known here"),
             Some(Some((who, scope))) if scope < needed => {
                 let why = format!("the key of `{who}` may look and not change anything");
-                return api::refuse(StatusCode::FORBIDDEN, api::FORBIDDEN, &why);
+                return api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &why);
             }
             Some(Some((who, _))) => name = who.to_string(),
         }
@@ -122,7 +122,7 @@ pub(super) async fn guard(Shared(keys): Shared<Keys>, request: Request, next: Ne
     let answered = tokio::time::timeout(REQUEST, next.run(request)).await;
     let response = answered.unwrap_or_else(|_| {
         let why = format!("it took longer than {} s", REQUEST.as_secs());
-        api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::UNAVAILABLE, &why)
+        api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
     });
     if changes {
         tracing::info!(target: "executor::audit", key = name, %method, path, request = id, status = response.status().as_u16(), "asked for");

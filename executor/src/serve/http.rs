@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::api;
+use super::api::{self, Api};
 use super::door::{Door, Encrypted, guard};
 use super::heard::Heard;
 use super::metrics::Metrics;
@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) metrics: Arc<Metrics>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) registry: Registry,
+    /// The tables; `None`: a worker on its own has none.
+    pub(super) api: Option<Api>,
 }
 
 impl State {
@@ -45,7 +47,7 @@ impl State {
     pub(super) fn of_worker(registry: Registry) -> Result<Self> {
         let pulse = Arc::new(Pulse::new(u64::try_from(HEARTBEAT.as_millis()).unwrap_or(u64::MAX)));
         pulse.list();
-        Ok(Self { heard: Heard::default(), metrics: Arc::new(Metrics::new(None)?), pulse, registry })
+        Ok(Self { heard: Heard::default(), metrics: Arc::new(Metrics::new(None)?), pulse, registry, api: None })
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
+use super::api::Api;
 use super::fleet::{Fleet, Heard};
 use super::heard::Heard as HeardOf;
 use super::http::{Pulse, State};
@@ -91,6 +92,7 @@ impl Server {
                 pulse: Arc::new(Pulse::new(policy.tick_ms)),
                 metrics: Arc::new(Metrics::new(Some(store))?),
                 registry: service.tender.registry.clone(),
+                api: Some(Api { root: service.root.clone(), tender: service.tender.clone(), heard: heard.clone() }),
                 heard,
             },
             service,

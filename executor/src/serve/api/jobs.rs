@@ -12,10 +12,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{INVALID, NOT_FOUND, failed, refuse};
+use super::{Refused, code, read, refuse};
 use crate::error::{Error, Result};
 use crate::registry::{Answer, EVENTS_MAX, Event, Filter, Job, PAGE_MAX, Registry, State};
 
@@ -142,14 +141,14 @@ async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
         if asked.filter.as_ref().is_some_and(|filter| !filter.trim().is_empty()) {
             return Ok(refuse(
                 StatusCode::BAD_REQUEST,
-                INVALID,
+                code::INVALID,
                 "`filter` is not understood yet: filter what is answered",
             ));
         }
         let ids: Vec<String> = asked.job_id.into_iter().chain(asked.job_ids).collect();
         if ids.is_empty() || ids.len() > IDS_MAX {
             let why = format!("name 1 to {IDS_MAX} jobs in `job_id` or `job_ids`");
-            return Ok(refuse(StatusCode::BAD_REQUEST, INVALID, &why));
+            return Ok(refuse(StatusCode::BAD_REQUEST, code::INVALID, &why));
         }
         let mut left = asked.limit.unwrap_or(EVENTS).clamp(1, EVENTS_MAX);
         let mut found = Vec::new();
@@ -171,17 +170,11 @@ async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
 }
 
 async fn answer(work: impl Future<Output = Result<Response>>) -> Response {
-    work.await.unwrap_or_else(|error| failed(&error))
-}
-
-/// An empty body is an empty object.
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|e| Error::Invalid(format!("the body is not as this route expects it: {e}")))
+    work.await.unwrap_or_else(|error| Refused::from(error).into_response())
 }
 
 fn unknown(id: &str) -> Response {
-    refuse(StatusCode::NOT_FOUND, NOT_FOUND, &format!("there is no job `{id}`"))
+    refuse(StatusCode::NOT_FOUND, code::NOT_FOUND, &format!("there is no job `{id}`"))
 }
 
 /// A job on a list. Words of states are lower case there, and upper case where one is described.
