@@ -28,6 +28,7 @@ use self::bars::Bars;
 use self::flags::{config_arg, flag, from_flags, load, old, read_settings};
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
+use crate::pod::{Pod, Pressure};
 use crate::registry::{Member, Place, Registry, Role};
 use crate::serve::Service;
 use crate::settings::{self, Settings};
@@ -231,6 +232,7 @@ fn code_of(error: &Error) -> u8 {
         Error::Busy(_) => 3,
         Error::Superseded(_) => 0,
         Error::Retry(_) | Error::Away(_) | Error::Conflict(_) | Error::Mismatch(_) | Error::Fatal(_) => 1,
+        Error::Fenced(_) | Error::Draining(_) => 1,
     }
 }
 
@@ -381,12 +383,15 @@ async fn serve(work: Work) -> Result<Exit> {
     }
     let stop = Stop::listen()?;
     let limits = work.settings.limits(true);
-    let mut tender = work.tender(stop.token().clone());
+    let drained = CancellationToken::new();
+    let mut tender = work.tender(drained.clone());
     if limits.own == 0 {
         tender = tender.offloaded();
     }
     let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.door()?);
-    let service = Service { root: work.root, session: work.session, tender: Arc::new(tender), member, limits, listen };
+    let pod = Arc::new(Pod::new(Pressure::new(work.settings.pod)));
+    let (root, session, tender) = (work.root, work.session, Arc::new(tender));
+    let service = Service { root, session, tender, member, limits, pod, drained, listen };
     service.run(stop.token().clone()).await?;
     Ok(Exit::Done)
 }

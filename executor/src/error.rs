@@ -21,6 +21,12 @@ pub enum Error {
     /// A pass runs on the shard; a forced one is refused, never queued (R2.12).
     #[error("{0}")]
     Busy(String),
+    /// Another writer has claimed a shard that this one wrote to (R2.12). What was acknowledged is in its log.
+    #[error("{0}")]
+    Fenced(String),
+    /// The process is stopping, or the table is: it takes no more writes (R2.16).
+    #[error("{0}")]
+    Draining(String),
     /// The table or the request is not as it must be. Trying again changes nothing.
     #[error("{0}")]
     Invalid(String),
@@ -43,6 +49,8 @@ impl Error {
             Self::Conflict(_) => "conflict",
             Self::Superseded(_) => "superseded",
             Self::Busy(_) => "busy",
+            Self::Fenced(_) => "fenced",
+            Self::Draining(_) => "draining",
             Self::Invalid(_) => "invalid",
             Self::Mismatch(_) => "mismatch",
             Self::Fatal(_) => "fatal",
@@ -58,6 +66,8 @@ impl Error {
             Self::Conflict(m) => Self::Conflict(say(m)),
             Self::Superseded(m) => Self::Superseded(say(m)),
             Self::Busy(m) => Self::Busy(say(m)),
+            Self::Fenced(m) => Self::Fenced(say(m)),
+            Self::Draining(m) => Self::Draining(say(m)),
             Self::Invalid(m) => Self::Invalid(say(m)),
             Self::Mismatch(m) => Self::Mismatch(say(m)),
             Self::Fatal(m) => Self::Fatal(say(m)),

@@ -9,6 +9,7 @@ pub mod error;
 pub mod fault;
 pub mod fence;
 pub mod latch;
+pub mod pod;
 pub mod read;
 pub mod registry;
 pub mod report;

@@ -23,7 +23,9 @@
 
 mod api;
 mod door;
+mod drain;
 mod fleet;
+mod force;
 mod heard;
 mod http;
 mod keys;
@@ -37,6 +39,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use lance::session::Session;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +48,7 @@ pub use self::keys::{Keys, Scope, new_key};
 use self::server::Server;
 use crate::catalog::Root;
 use crate::error::{Error, Result};
+use crate::pod::Pod;
 use crate::registry::{Member, NewJob};
 use crate::report::JobReport;
 use crate::tend::Tender;
@@ -65,6 +69,10 @@ pub struct Service {
     pub member: Member,
     /// The worker of this process.
     pub limits: Limits,
+    /// Its shard writers.
+    pub pod: Arc<Pod>,
+    /// Cancelled when the pod is drained: from then on no job begins. The tender's.
+    pub drained: CancellationToken,
     /// Where HTTP is answered; `None`: nowhere.
     pub listen: Option<Door>,
 }
@@ -153,11 +161,13 @@ impl Service {
         let registry = self.tender.registry.clone();
         registry.join(&self.member).await?;
         let (member, tender, limits) = (Member::of(&self.tender.name), self.tender.clone(), self.limits.clone());
+        let (pod, drained) = (self.pod.clone(), self.drained.clone());
         let server = Server::new(self, store)?;
         let metrics = server.state().metrics;
         let ended = Arc::new(move |report: &JobReport| metrics.job(report));
+        let (tending, stopped) = (tender.clone(), drained.clone());
         let worker = Worker { member, tender, limits, ended, beat: Arc::new(|| ()) };
-        let working = tokio::spawn(worker.run(stop.clone()));
+        let working = tokio::spawn(worker.run(drained.clone()));
         let answered = CancellationToken::new();
         let http = match listener {
             Some((listener, door)) => {
@@ -169,7 +179,19 @@ impl Service {
             }
             None => None,
         };
-        server.run(first, &stop).await;
+        let state = server.state();
+        let heard = state.heard.clone();
+        let tended = tokio::spawn(pod.tend(tending, move |table| drop(heard.of(table)), drained.clone()).boxed());
+        let draining = tokio::spawn(async move {
+            stop.cancelled().await;
+            state.pulse.stop();
+            if let Some(api) = state.api {
+                api.drain().await;
+            }
+            drained.cancel();
+        });
+        server.run(first, &stopped).await;
+        let _ = tokio::join!(tended, draining);
         working.await.map_err(|died| Error::Fatal(format!("the worker died: {died}")))??;
         // Health and metrics are answered until the last job has ended, and no longer.
         answered.cancel();

@@ -17,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::own::{OWN, Own};
 pub use self::place::{HttpSettings, StateDir, WorkerSettings};
 use crate::error::{Error, Result};
+use crate::pod::Bounds;
 
 /// Environment name of the settings file's path.
 pub const CONFIG_ENV: &str = "CARETAKER_CONFIG";
@@ -37,6 +38,8 @@ pub struct Settings {
     pub registry: Option<String>,
     /// What this process may take of the registry's jobs.
     pub worker: WorkerSettings,
+    /// Where shard writers are slowed down, and refused.
+    pub pod: Bounds,
     /// Where HTTP is answered; `None`: nowhere.
     pub listen: Option<SocketAddr>,
     /// To whom, and how.
@@ -195,6 +198,7 @@ impl Default for Settings {
             state_dir: StateDir::Auto,
             registry: None,
             worker: WorkerSettings::default(),
+            pod: Bounds::default(),
             listen: None,
             http: HttpSettings::default(),
             log_level: None,

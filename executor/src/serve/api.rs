@@ -4,10 +4,13 @@
 //! read, and what a refusal looks like.
 
 pub(super) mod jobs;
+mod lsm;
+mod operate;
 
 use std::sync::Arc;
 
-use axum::Json;
+use axum::routing::MethodRouter;
+use axum::{Json, Router};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
@@ -16,6 +19,7 @@ use serde_json::json;
 use super::heard::Heard;
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
+use crate::pod::Pod;
 use crate::table::Table;
 use crate::tend::Tender;
 
@@ -85,6 +89,8 @@ impl From<Error> for Refused {
             Error::Invalid(_) => (StatusCode::BAD_REQUEST, code::INVALID),
             Error::Conflict(_) => (StatusCode::CONFLICT, code::CONFLICT),
             Error::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, code::THROTTLED),
+            Error::Fenced(_) => (StatusCode::MISDIRECTED_REQUEST, code::TABLE_STATE),
+            Error::Draining(_) => (StatusCode::SERVICE_UNAVAILABLE, code::TABLE_STATE),
             Error::Retry(_) | Error::Away(_) => (StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL),
         };
@@ -110,6 +116,19 @@ pub(super) struct Api {
     pub(super) root: Root,
     pub(super) tender: Arc<Tender>,
     pub(super) heard: Heard,
+    pub(super) pod: Arc<Pod>,
+    /// Passes are this process's own, and no other worker's (R2.6).
+    pub(super) own: bool,
+}
+
+/// The routes of tables.
+pub(super) fn routes(api: Api) -> Router {
+    lsm::routes().merge(operate::routes()).with_state(api)
+}
+
+/// A route, with and without a slash at its end: clients send both.
+fn both(routes: Router<Api>, path: &str, route: MethodRouter<Api>) -> Router<Api> {
+    routes.route(path, route.clone()).route(&format!("{path}/"), route)
 }
 
 impl Api {

@@ -102,6 +102,7 @@ pub(super) async fn answer(door: Door, listener: TcpListener, state: State, unti
         .route("/v1/table/{id}/evaluate", post(evaluate))
         .with_state(state.clone())
         .merge(api::jobs::routes(state.registry))
+        .merge(state.api.map(api::routes).unwrap_or_default())
         .layer(axum::middleware::from_fn_with_state(door.keys, guard))
         .layer(axum::middleware::map_response(announced));
     let served = match door.tls {

@@ -128,6 +128,42 @@ pub const OWN: &[Own] = &[
         text: |s| s.worker.stall.as_secs().to_string(),
     },
     Own {
+        key: "pod_memory_bytes",
+        env: "CARETAKER_POD_MEMORY_BYTES",
+        value_name: "BYTES",
+        help: "Memory of all memtables of `serve`, into which clients write: from three quarters of it writes are slower, \
+               and the largest memtable is flushed; at all of it they are refused (429). 16MiB to 1TiB.",
+        set: |s, text| {
+            let fits = |bytes: &u64| (16 << 20..=1 << 40).contains(bytes);
+            s.pod.memory_bytes = bytes(text).filter(fits).ok_or("write a size from 16MiB to 1TiB, such as 2GiB")?;
+            Ok(())
+        },
+        text: |s| s.pod.memory_bytes.to_string(),
+    },
+    Own {
+        key: "pod_slow_sstables",
+        env: "CARETAKER_POD_SLOW_SSTABLES",
+        value_name: "COUNT",
+        help: "SSTables of a shard that are not folded, from which on writes to it are slower. 1 to 100000.",
+        set: |s, text| {
+            s.pod.slow_sstables = number(text, 100_000).ok_or("write a whole number from 1 to 100000")?;
+            Ok(())
+        },
+        text: |s| s.pod.slow_sstables.to_string(),
+    },
+    Own {
+        key: "pod_stop_sstables",
+        env: "CARETAKER_POD_STOP_SSTABLES",
+        value_name: "COUNT",
+        help: "SSTables of a shard that are not folded, from which on writes that would make another are refused (429). 1 \
+               to 100000.",
+        set: |s, text| {
+            s.pod.stop_sstables = number(text, 100_000).ok_or("write a whole number from 1 to 100000")?;
+            Ok(())
+        },
+        text: |s| s.pod.stop_sstables.to_string(),
+    },
+    Own {
         key: "listen",
         env: "CARETAKER_LISTEN",
         value_name: "ADDRESS",

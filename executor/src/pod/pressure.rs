@@ -1,0 +1,242 @@
+//! Back-pressure: writers are slowed down, then refused, before memory or the SSTables of a shard run away.
+//!
+//! ```text
+//! memory of all writers   |------------------|3/4 slower ------|1 refused
+//! SSTables of a shard     |-- trigger -------|slow   slower ---|stop refused, where a new one would follow
+//! ```
+//!
+//! Each time something is held back a relief pass is asked for: the largest memtable becomes an SSTable, and the
+//! table is evaluated, which looks at the triggers of its shards again (R2.3).
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use lance::dataset::mem_wal::observer::WalObserver;
+use lance::dataset::mem_wal::write::{BackpressureController, ShardMemory};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::{Key, lock};
+
+/// The longest that one write is slowed down, and that one is kept waiting before it is refused.
+const DELAY_MAX: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often somebody who waits looks again.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where writers are slowed down, and where they are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of all memtables of this process.
+    pub memory_bytes: u64,
+    /// SSTables of a shard that are not folded: from here on its writers are slower.
+    pub slow_sstables: u64,
+    /// From here on they are refused.
+    pub stop_sstables: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { memory_bytes: 2 << 30, slow_sstables: 16, stop_sstables: 64 }
+    }
+}
+
+/// The state of all writers.
+pub struct Pressure {
+    bounds: Bounds,
+    gauges: RwLock<HashMap<Key, Arc<Gauge>>>,
+    /// Tables that asked for relief, and who is told.
+    pub(super) hot: Mutex<BTreeSet<String>>,
+    pub(super) asked: Notify,
+    counts: Counts,
+}
+
+/// What happened so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Writes that were slowed down, and for how long, milliseconds.
+    pub delayed: AtomicU64,
+    /// See [`Self::delayed`].
+    pub delayed_ms: AtomicU64,
+    /// Writes that were refused.
+    pub refused: AtomicU64,
+    /// Relief passes.
+    pub reliefs: AtomicU64,
+    /// Memtables that became SSTables, and attempts at it that failed.
+    pub flushes: AtomicU64,
+    /// See [`Self::flushes`].
+    pub flush_failures: AtomicU64,
+    /// Bytes written to logs.
+    pub log_bytes: AtomicU64,
+}
+
+/// One shard's numbers.
+struct Gauge {
+    table: String,
+    memory: Mutex<Option<ShardMemory>>,
+    unfolded: AtomicU64,
+}
+
+/// A shard's part in it, which Lance asks before each write and tells of each flush.
+struct Valve {
+    pressure: Arc<Pressure>,
+    shard: Uuid,
+    gauge: Arc<Gauge>,
+}
+
+impl Pressure {
+    /// No pressure yet.
+    pub fn new(bounds: Bounds) -> Arc<Self> {
+        let (gauges, hot) = (RwLock::default(), Mutex::default());
+        Arc::new(Self { bounds, gauges, hot, asked: Notify::new(), counts: Counts::default() })
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Bytes that all writers hold in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        let gauges = self.gauges.read().unwrap_or_else(|e| e.into_inner());
+        gauges.values().map(|gauge| gauge.bytes()).sum()
+    }
+
+    /// The most SSTables that a shard with a writer has not folded.
+    pub fn unfolded_max(&self) -> u64 {
+        let gauges = self.gauges.read().unwrap_or_else(|e| e.into_inner());
+        gauges.values().map(|gauge| gauge.unfolded.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    pub(super) fn valve(self: &Arc<Self>, table: &str, uri: &str, shard: Uuid) -> Arc<dyn BackpressureController> {
+        Arc::new(Valve { pressure: self.clone(), shard, gauge: self.gauge(table, uri, shard) })
+    }
+
+    pub(super) fn observer(self: &Arc<Self>, table: &str, uri: &str, shard: Uuid) -> Arc<dyn WalObserver> {
+        Arc::new(Valve { pressure: self.clone(), shard, gauge: self.gauge(table, uri, shard) })
+    }
+
+    /// A shard's writer holds this.
+    pub(super) fn watch(&self, uri: &str, shard: Uuid, memory: ShardMemory) {
+        let gauges = self.gauges.read().unwrap_or_else(|e| e.into_inner());
+        if let Some(gauge) = gauges.get(&(uri.to_string(), shard)) {
+            *lock(&gauge.memory) = Some(memory);
+        }
+    }
+
+    /// A shard has no writer here any more.
+    pub(super) fn forget(&self, uri: &str, shard: Uuid) {
+        self.gauges.write().unwrap_or_else(|e| e.into_inner()).remove(&(uri.to_string(), shard));
+    }
+
+    /// So many SSTables of a shard are not folded.
+    pub(super) fn unfolded(&self, uri: &str, shard: Uuid, count: u64) {
+        let gauges = self.gauges.read().unwrap_or_else(|e| e.into_inner());
+        if let Some(gauge) = gauges.get(&(uri.to_string(), shard)) {
+            gauge.unfolded.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// The shard whose memtable is largest, where memory is tight.
+    pub(super) fn largest(&self) -> Option<Key> {
+        if self.memory_bytes() < self.bounds.memory_bytes / 4 * 3 {
+            return None;
+        }
+        let gauges = self.gauges.read().unwrap_or_else(|e| e.into_inner());
+        let active = |gauge: &Gauge| lock(&gauge.memory).as_ref().map_or(0, ShardMemory::row_bytes);
+        let sized = gauges.iter().map(|(key, gauge)| (active(gauge), key));
+        sized.filter(|(bytes, _)| *bytes > 0).max_by_key(|(bytes, _)| *bytes).map(|(_, key)| key.clone())
+    }
+
+    fn gauge(&self, table: &str, uri: &str, shard: Uuid) -> Arc<Gauge> {
+        let mut gauges = self.gauges.write().unwrap_or_else(|e| e.into_inner());
+        let new = || Gauge { table: table.into(), memory: Mutex::default(), unfolded: AtomicU64::new(0) };
+        gauges.entry((uri.to_string(), shard)).or_insert_with(|| Arc::new(new())).clone()
+    }
+
+    fn relieve(&self, table: &str) {
+        lock(&self.hot).insert(table.to_string());
+        self.asked.notify_one();
+    }
+}
+
+impl Gauge {
+    fn bytes(&self) -> u64 {
+        lock(&self.memory).as_ref().map_or(0, |memory| memory.retained_bytes() as u64)
+    }
+}
+
+impl Valve {
+    /// How far it is from where writes are slowed down to where they are refused: 1 and above is refused.
+    fn load(&self, freezes: bool) -> f64 {
+        let bounds = &self.pressure.bounds;
+        let memory = self.pressure.memory_bytes() as f64 / bounds.memory_bytes.max(1) as f64;
+        let unfolded = self.gauge.unfolded.load(Ordering::Relaxed);
+        let span = bounds.stop_sstables.saturating_sub(bounds.slow_sstables).max(1) as f64;
+        let depth = unfolded.saturating_sub(bounds.slow_sstables) as f64 / span;
+        // What still fits into the memtable adds no SSTable: it is slower, and not refused.
+        let depth = if freezes { depth } else { depth.min(0.99) };
+        (memory.mul_add(4.0, -3.0)).max(depth)
+    }
+}
+
+#[async_trait]
+impl BackpressureController for Valve {
+    async fn maybe_apply_backpressure(&self, shard: ShardMemory) -> lance_core::Result<()> {
+        let load = self.load(shard.freeze_required());
+        if load <= 0.0 {
+            return Ok(());
+        }
+        let (began, counts) = (Instant::now(), &self.pressure.counts);
+        self.pressure.relieve(&self.gauge.table);
+        let wait = if load < 1.0 { DELAY_MAX.mul_f64(load) } else { PATIENCE };
+        let mut now = load;
+        while began.elapsed() < wait && now > 0.0 && (now >= 1.0) == (load >= 1.0) {
+            tokio::time::sleep(LOOK.min(wait)).await;
+            now = self.load(shard.freeze_required());
+        }
+        if load >= 1.0 && now >= 1.0 {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(lance_core::Error::backpressure(format!(
+                "too many writes: shard `{}` has {} SSTables to fold, all writers hold {} bytes; try again",
+                self.shard,
+                self.gauge.unfolded.load(Ordering::Relaxed),
+                self.pressure.memory_bytes()
+            )));
+        }
+        counts.delayed.fetch_add(1, Ordering::Relaxed);
+        counts.delayed_ms.fetch_add(u64::try_from(began.elapsed().as_millis()).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn may_freeze_memtable(&self) -> bool {
+        self.gauge.unfolded.load(Ordering::Relaxed) < self.pressure.bounds.stop_sstables
+    }
+}
+
+impl WalObserver for Valve {
+    fn on_wal_flush(&self, _: Duration, bytes: usize) {
+        self.pressure.counts.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn on_memtable_flush(&self, _: Duration, _: usize) {
+        self.pressure.counts.flushes.fetch_add(1, Ordering::Relaxed);
+        self.gauge.unfolded.fetch_add(1, Ordering::Relaxed);
+        self.pressure.relieve(&self.gauge.table);
+    }
+
+    fn on_memtable_flush_failure(&self, generation: u64, error: &lance_core::Error) {
+        self.pressure.counts.flush_failures.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(table = self.gauge.table, shard = %self.shard, generation, %error, "a memtable was not flushed");
+    }
+}
+
+impl fmt::Debug for Valve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Valve({})", self.shard)
+    }
+}

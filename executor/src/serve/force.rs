@@ -1,0 +1,108 @@
+//! Passes that somebody asks for (R2.4).
+
+use std::collections::BTreeSet;
+
+use planner::job::JobSpec;
+use planner::plan::{Decision, Hold, Outcome, Trigger};
+
+use super::api::Api;
+use crate::error::{Error, Result};
+use crate::read::Depth;
+use crate::registry::{Filter, NewJob, PAGE_MAX, Queued, State};
+use crate::show::held;
+use crate::table::Table;
+
+const PASS: &str = "memwal_compaction";
+
+/// What became of a request for passes.
+#[derive(Debug, Default)]
+pub(super) struct Forced {
+    /// The jobs of passes that were dispatched.
+    pub(super) queued: Vec<String>,
+    /// Shards with something to fold that a pass is at already.
+    pub(super) refused: u64,
+    /// Why others can't be folded as they are.
+    pub(super) held: Vec<String>,
+}
+
+impl Forced {
+    /// Whether it led to anything, where there was anything to fold.
+    ///
+    /// # Errors
+    /// `Busy` while a pass is at every shard, `Invalid` where none can be folded as it is.
+    pub(super) fn dispatched(self) -> Result<Vec<String>> {
+        match self.held.first() {
+            _ if !self.queued.is_empty() => Ok(self.queued),
+            _ if self.refused > 0 => {
+                Err(Error::Busy("a pass is at every shard that has something to fold; it is not queued".into()))
+            }
+            Some(held) => Err(Error::Invalid(held.clone())),
+            None => Ok(self.queued),
+        }
+    }
+}
+
+impl Api {
+    /// Dispatches a pass of each shard that has something to fold, or of one. A shard that a pass is at gets no
+    /// second one: it is refused, and not queued (R2.12).
+    ///
+    /// # Errors
+    /// Whatever keeps the table from being evaluated, or the registry from taking the jobs; `Invalid` for a shard
+    /// that is not there.
+    pub(super) async fn force(&self, table: &Table, shard: Option<&str>) -> Result<Forced> {
+        let known = crate::catalog::TableRef { name: table.name.clone(), uri: table.uri.clone() };
+        let evaluation = self.tender.evaluate(&known, Depth::Fold, Trigger::Forced).await?;
+        if let Some(shard) = shard
+            && !evaluation.facts.shards.iter().any(|known| known.shard == shard)
+        {
+            return Err(Error::Invalid(format!("`{}` has no shard `{shard}`", table.name)));
+        }
+        let asked = |of: Option<&str>| shard.is_none_or(|shard| of == Some(shard));
+        let mut forced = Forced::default();
+        let mut jobs = Vec::new();
+        for verdict in evaluation.plan.verdicts.iter().filter(|verdict| asked(verdict.shard.as_deref())) {
+            match (&verdict.outcome, verdict.decision) {
+                (Outcome::Held { hold: Hold::Pass { .. }, .. }, Decision::Fold) => forced.refused += 1,
+                (Outcome::Held { hold, .. }, Decision::Fold) => {
+                    forced.held.push(held(verdict.shard.as_deref().unwrap_or_default(), hold));
+                }
+                (Outcome::Due { jobs: due, .. }, Decision::Fold) => {
+                    for job in due.iter().filter(|job| matches!(job, JobSpec::Fold { .. })) {
+                        jobs.push(self.assigned(NewJob::planned(&known, job, &self.tender.policy)?));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for queued in self.tender.registry.enqueue(jobs, 0).await? {
+            match queued {
+                Queued::Yes(job) => forced.queued.push(job),
+                Queued::Open | Queued::Fruitless => forced.refused += 1,
+            }
+        }
+        Ok(forced)
+    }
+
+    /// The shards of a table that a pass is at, from its dispatch to its end.
+    ///
+    /// # Errors
+    /// `Retry` or `Away` when the registry does not answer.
+    pub(super) async fn passes(&self, table: &Table) -> Result<BTreeSet<String>> {
+        let filter = Filter {
+            states: vec![State::Pending, State::Running],
+            kind: Some(PASS.into()),
+            table: Some(table.name.clone()),
+            parent: None,
+            before: None,
+            limit: PAGE_MAX,
+        };
+        let jobs = self.tender.registry.jobs(&filter).await?;
+        Ok(jobs.into_iter().filter(|job| job.uri == table.uri).filter_map(|job| job.shard).collect())
+    }
+
+    /// A job as it is handed on: one of a pass that this process runs itself is for nobody else (R2.6).
+    pub(super) fn assigned(&self, job: NewJob) -> NewJob {
+        let own = self.own && job.kind == PASS;
+        NewJob { only_worker: own.then(|| self.tender.name.clone()), ..job }
+    }
+}
