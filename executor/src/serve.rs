@@ -181,7 +181,7 @@ impl Service {
         };
         let state = server.state();
         let heard = state.heard.clone();
-        let tended = tokio::spawn(pod.tend(tending, move |table| drop(heard.of(table)), drained.clone()).boxed());
+        let tended = tokio::spawn(pod.tend(tending, move |table| _ = heard.of(table), drained.clone()).boxed());
         let draining = tokio::spawn(async move {
             stop.cancelled().await;
             state.pulse.stop();

@@ -1,0 +1,306 @@
+//! Reads of a table that takes LSM writes: its base, and what is newer (R2.13).
+//!
+//! A scan goes through Lance's union. A search asks both sides for their best: the base by its indexes, of
+//! which rows that were written again since are left out, and what is newer row by row. So an index that lags
+//! hides nothing, and needs no SSTable to stand in for it.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
+use arrow_array::{Array, ArrayRef, BooleanArray, Float32Array, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+use arrow_select::filter::filter_record_batch;
+use arrow_select::take::take_record_batch;
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::expressions::col;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use lance::dataset::mem_wal::LsmScanner;
+use lance::index::DatasetIndexExt;
+use lance::io::exec::KNNVectorDistanceExec;
+use lance_linalg::distance::DistanceType;
+
+use super::super::{Refused, code};
+use super::project::Projection;
+use super::request::{Columns, Query};
+use super::scan::{metric_of, scanners, target};
+use super::{Rows, numbered, wide};
+use crate::error::Error;
+use crate::pod::Fresh;
+
+/// Nearness of a row, and fit of its text: the one grows, the other falls.
+const DISTANCE: &str = "_distance";
+const SCORE: &str = "_score";
+/// How often more of the base's best are asked for, each time twice as many.
+const ASKED_MAX: u32 = 8;
+/// Rows of one answer of a search.
+const ROWS_MAX: u64 = 1_000_000;
+
+/// The rows of a table that a query is after.
+pub(super) async fn query_union(fresh: &Fresh, query: &Query) -> Result<(SchemaRef, Rows), Refused> {
+    if query.with_row_id {
+        return Err(Refused::invalid("a table with LSM writes does not support with_row_id"));
+    }
+    if !query.vector.0.is_empty() && query.full_text_query.is_some() {
+        return Err(Refused::invalid("one query searches for a vector or for text, not for both"));
+    }
+    if fresh.is_empty() {
+        return super::query_base(&fresh.table.dataset, query).await;
+    }
+    let search = if query.vector.0.is_empty() { query.full_text_query.is_some() } else { true };
+    if !search {
+        return plain(fresh, query).await;
+    }
+    let searches = if query.full_text_query.is_some() { vec![None] } else { (0..query.vector.0.len()).map(Some).collect() };
+    let several = searches.len() > 1;
+    let mut found = Vec::with_capacity(searches.len());
+    for (at, vector) in (0i32..).zip(searches) {
+        let best = best(fresh, query, vector).boxed().await?;
+        found.push(if several { numbered(&wide(&best.schema()), &best, at)? } else { best });
+    }
+    let schema = found.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+    Ok((schema, futures::stream::iter(found.into_iter().map(Ok)).boxed()))
+}
+
+/// How many rows a predicate is true of.
+pub(super) async fn count_union(fresh: &Fresh, predicate: Option<&str>) -> Result<u64, Refused> {
+    let mut rows = keys_where(fresh, predicate, &[]).await?;
+    let mut count = 0;
+    while let Some(batch) = rows.try_next().await? {
+        count += batch.num_rows() as u64;
+    }
+    Ok(count)
+}
+
+/// The keys, and some columns more, of the rows that a predicate is true of.
+pub(in super::super) async fn keys_where(
+    fresh: &Fresh,
+    predicate: Option<&str>,
+    more: &[String],
+) -> Result<Rows, Refused> {
+    let mut names = fresh.table.primary_key();
+    names.extend(more.iter().filter(|name| !fresh.table.primary_key().contains(name)).cloned());
+    let scanner = filtered(fresh.union().project(&names)?, predicate)?;
+    stream(scanner.create_plan().boxed().await?)
+}
+
+/// Whole rows that a predicate is true of.
+pub(in super::super) async fn rows_where(fresh: &Fresh, predicate: Option<&str>) -> Result<Rows, Refused> {
+    stream(filtered(fresh.union(), predicate)?.create_plan().boxed().await?)
+}
+
+async fn plain(fresh: &Fresh, query: &Query) -> Result<(SchemaRef, Rows), Refused> {
+    let schema = Schema::from(fresh.table.dataset.schema());
+    let projection = Projection::of(&schema, query.columns.as_ref(), None)?;
+    let mut names = projection.needs.clone();
+    names.extend(query.order_by.iter().flatten().map(|key| key.column_name.clone()));
+    names.extend(fresh.table.primary_key());
+    let scanner = filtered(fresh.union().project(&distinct(names))?, query.filter.as_deref())?;
+    let (limit, offset) = query.page();
+    let plan = match &query.order_by {
+        None => scanner.limit(limit, offset)?.create_plan().boxed().await?,
+        Some(order) => {
+            let plan = scanner.create_plan().boxed().await?;
+            let keys = order.iter().map(|key| {
+                let options = arrow_schema::SortOptions { descending: !key.ascending, nulls_first: key.nulls_first };
+                let column = col(&key.column_name, plan.schema().as_ref());
+                column.map(|expr| PhysicalSortExpr { expr, options })
+            });
+            let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| Refused::invalid(e.to_string()))?;
+            let Some(keys) = LexOrdering::new(keys) else { return Err(Refused::invalid("`order_by` names no column")) };
+            let (skip, fetch) = (offset.unwrap_or(0), limit);
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            let fetch = fetch.map(|fetch| usize::try_from(fetch).unwrap_or(usize::MAX));
+            let sorted = SortExec::new(keys, plan).with_fetch(fetch.map(|fetch| fetch.saturating_add(skip)));
+            Arc::new(GlobalLimitExec::new(Arc::new(sorted), skip, fetch)) as Arc<dyn ExecutionPlan>
+        }
+    };
+    let schema = projection.schema.clone();
+    let rows = stream(plan)?.map(move |batch| projection.apply(&batch?).map_err(lance)).boxed();
+    Ok((schema, rows))
+}
+
+/// The best rows of one search.
+async fn best(fresh: &Fresh, query: &Query, vector: Option<usize>) -> Result<RecordBatch, Refused> {
+    let by = if vector.is_some() { DISTANCE } else { SCORE };
+    let schema = Schema::from(fresh.table.dataset.schema());
+    let projection = Projection::of(&schema, query.columns.as_ref(), Some(Field::new(by, DataType::Float32, true)))?;
+    let late = query.filter.as_deref().filter(|filter| !filter.is_empty() && !query.prefilter);
+    let late = late.map(|filter| super::project::predicate(&schema, filter)).transpose()?;
+    let (limit, offset) = query.page();
+    let wanted = limit.and_then(|limit| u64::try_from(limit).ok()).unwrap_or(super::scan::NEAREST);
+    let skip = offset.and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
+    let wanted = wanted.saturating_add(skip).min(ROWS_MAX);
+    let mut names = projection.needs.clone();
+    names.extend(late.iter().flat_map(|late| late.needs.clone()));
+    names.extend(fresh.table.primary_key());
+    let names = distinct(names);
+    let base = of_base(fresh, query, vector, &names, wanted).boxed().await?;
+    let newer = match vector {
+        Some(at) => near(fresh, query, at, &names).boxed().await?,
+        None => matching(fresh, query, &names, wanted).boxed().await?,
+    };
+    let mut columns = names.clone();
+    columns.push(by.to_string());
+    let parts = base.iter().chain(&newer).map(|batch| chosen(batch, &columns)).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = parts.first() else { return Ok(RecordBatch::new_empty(projection.schema.clone())) };
+    let all = concat_batches(&first.schema(), &parts)?;
+    let all = ranked(&all, by, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+    let all = match &late {
+        Some(late) => late.apply(&all)?,
+        None => all,
+    };
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(all.num_rows());
+    Ok(projection.apply(&all.slice(skip, all.num_rows() - skip))?)
+}
+
+/// The base's best that nobody has written again.
+async fn of_base(
+    fresh: &Fresh,
+    query: &Query,
+    vector: Option<usize>,
+    names: &[String],
+    wanted: u64,
+) -> Result<Vec<RecordBatch>, Refused> {
+    let mut asked = wanted.saturating_add(wanted / 2).saturating_add(8);
+    let only = fresh.only();
+    let mut one = query.arm(vector, names);
+    if one.filter.is_some() && !query.prefilter {
+        one.filter = None;
+    }
+    for turn in 0.. {
+        one.k = Some(asked);
+        let mut rows = Vec::new();
+        for scanner in scanners(&fresh.table.dataset, &one)? {
+            let found = scanner.try_into_stream().boxed().await?;
+            rows.extend(found.try_collect::<Vec<_>>().await?);
+        }
+        let found: u64 = rows.iter().map(|batch| batch.num_rows() as u64).sum();
+        let mut kept = Vec::with_capacity(rows.len());
+        for batch in rows.iter().filter(|batch| batch.num_rows() > 0) {
+            let again = only.contains_pks(batch).boxed().await?;
+            let keep: BooleanArray = again.iter().map(|again| Some(!again)).collect();
+            kept.push(filter_record_batch(batch, &keep)?);
+        }
+        let count: u64 = kept.iter().map(|batch| batch.num_rows() as u64).sum();
+        if count >= wanted || found < asked || turn == ASKED_MAX {
+            return Ok(kept);
+        }
+        asked = asked.saturating_mul(2);
+    }
+    Ok(Vec::new())
+}
+
+/// Every newer row with its distance.
+async fn near(fresh: &Fresh, query: &Query, at: usize, names: &[String]) -> Result<Vec<RecordBatch>, Refused> {
+    let dataset = &fresh.table.dataset;
+    let (column, vector) = target(dataset, query, at)?;
+    let metric: DistanceType = metric_of(dataset, query, &column).await?;
+    let mut with = names.to_vec();
+    with.push(column.clone());
+    let filter = query.filter.as_deref().filter(|_| query.prefilter);
+    let plan = filtered(fresh.only().project(&distinct(with))?, filter)?.create_plan().boxed().await?;
+    let plan = KNNVectorDistanceExec::try_new(plan, &column, vector, metric)?;
+    let rows: Vec<RecordBatch> = stream(Arc::new(plan))?.try_collect().await?;
+    let within = |distance: Option<f32>| {
+        distance.is_some_and(|distance| {
+            query.lower_bound.is_none_or(|lower| distance >= lower) && query.upper_bound.is_none_or(|upper| distance < upper)
+        })
+    };
+    let kept = rows.iter().map(|batch| {
+        let distances = scores(batch, DISTANCE)?;
+        let keep: BooleanArray = distances.iter().map(|distance| Some(within(distance))).collect();
+        Ok::<_, Refused>(filter_record_batch(batch, &keep)?)
+    });
+    kept.collect()
+}
+
+/// The newer rows whose text fits best.
+async fn matching(fresh: &Fresh, query: &Query, names: &[String], wanted: u64) -> Result<Vec<RecordBatch>, Refused> {
+    let Some(text) = &query.full_text_query else { return Ok(Vec::new()) };
+    let text = text.query()?;
+    let columns = text.columns();
+    let [column] = columns.iter().collect::<Vec<_>>()[..] else {
+        return Err(Refused::invalid("name the one column whose text is searched: its table takes LSM writes"));
+    };
+    if !fresh.memtables_have_text(column) || !indexed(fresh, column).await? {
+        let why = format!("rows of `{column}` that are newer than its index are being folded into it; try again");
+        return Err(Refused::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, why));
+    }
+    let filter = query.filter.as_deref().filter(|_| query.prefilter);
+    let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+    let scanner = filtered(fresh.only().project(names)?, filter)?;
+    let plan = scanner.full_text_search(text)?.limit(Some(limit), None)?.create_plan().boxed().await?;
+    Ok(stream(plan)?.try_collect().await?)
+}
+
+/// Whether every SSTable has an index on a column's text: one from before the index has none.
+async fn indexed(fresh: &Fresh, column: &str) -> Result<bool, Refused> {
+    for (shard, path) in fresh.sstables() {
+        let sstable = fresh.table.open_sstable(&shard, path).await?;
+        let Some(field) = sstable.schema().field(column) else { return Ok(false) };
+        let indexes = sstable.load_indices().await?;
+        let text = |url: &str| url.ends_with("InvertedIndexDetails");
+        let has = indexes.iter().any(|index| {
+            index.fields.contains(&field.id) && index.index_details.as_ref().is_some_and(|of| text(&of.type_url))
+        });
+        if !has {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn filtered(scanner: LsmScanner, filter: Option<&str>) -> Result<LsmScanner, Refused> {
+    Ok(match filter.filter(|filter| !filter.trim().is_empty()) {
+        Some(filter) => scanner.filter(filter)?,
+        None => scanner,
+    })
+}
+
+fn stream(plan: Arc<dyn ExecutionPlan>) -> Result<Rows, Refused> {
+    let rows = plan.execute(0, Arc::new(TaskContext::default())).map_err(|e| Error::from(lance_core::Error::from(e)))?;
+    Ok(rows.map_err(lance_core::Error::from).boxed())
+}
+
+fn chosen(batch: &RecordBatch, names: &[String]) -> Result<RecordBatch, Refused> {
+    let columns = names.iter().map(|name| {
+        let column = batch.column_by_name(name).cloned();
+        let column = column.ok_or_else(|| Refused::invalid(format!("there is no column `{name}`")))?;
+        Ok::<(String, ArrayRef, bool), Refused>((name.clone(), column, true))
+    });
+    Ok(RecordBatch::try_from_iter_with_nullable(columns.collect::<Result<Vec<_>, _>>()?)?)
+}
+
+fn scores<'a>(batch: &'a RecordBatch, by: &str) -> Result<&'a Float32Array, Refused> {
+    let column = batch.column_by_name(by).and_then(|column| column.as_primitive_opt::<Float32Type>());
+    column.ok_or_else(|| Error::Fatal(format!("a search gave no `{by}`")).into())
+}
+
+/// The first rows by distance or score; of equals those of the base first.
+fn ranked(batch: &RecordBatch, by: &str, first: usize) -> Result<RecordBatch, Refused> {
+    let scores = scores(batch, by)?;
+    let rows = u32::try_from(batch.num_rows()).map_err(|_| Refused::invalid("the answer would be too large"))?;
+    let mut order: Vec<u32> = (0..rows).filter(|row| scores.is_valid(*row as usize)).collect();
+    let score = |row: &u32| scores.value(*row as usize);
+    match by {
+        DISTANCE => order.sort_by(|a, b| score(a).total_cmp(&score(b))),
+        _ => order.sort_by(|a, b| score(b).total_cmp(&score(a))),
+    }
+    order.truncate(first);
+    Ok(take_record_batch(batch, &UInt32Array::from(order))?)
+}
+
+fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut seen = std::collections::HashSet::new();
+    names.into_iter().filter(|name| seen.insert(name.clone())).collect()
+}
+
+fn lance(refused: Refused) -> lance_core::Error {
+    lance_core::Error::invalid_input(refused.why)
+}
