@@ -133,11 +133,14 @@ impl Pod {
         let writes = routed.into_iter().map(|(shard, batches)| {
             async move {
                 let open = self.open(table, details, shard).await?;
-                let written = match what {
-                    What::Rows => open.writer.put(batches).await,
-                    What::Keys => open.writer.delete(batches).await,
-                };
-                self.told(table, shard, written).map(drop)
+                for batches in parts(batches, open.writer.config().max_memtable_rows) {
+                    let written = match what {
+                        What::Rows => open.writer.put(batches).await,
+                        What::Keys => open.writer.delete(batches).await,
+                    };
+                    self.told(table, shard, written)?;
+                }
+                Ok::<_, Error>(())
             }
             .boxed()
         });
@@ -370,6 +373,26 @@ impl Drop for Closed<'_> {
             }
         }
     }
+}
+
+/// Rows in parts that a memtable has room for: Lance refuses what is more.
+fn parts(batches: Vec<RecordBatch>, rows_max: usize) -> Vec<Vec<RecordBatch>> {
+    let (mut parts, mut left) = (vec![Vec::new()], rows_max.max(1));
+    for batch in batches {
+        let mut at = 0;
+        while at < batch.num_rows() {
+            if left == 0 {
+                parts.push(Vec::new());
+                left = rows_max.max(1);
+            }
+            let rows = left.min(batch.num_rows() - at);
+            if let Some(part) = parts.last_mut() {
+                part.push(batch.slice(at, rows));
+            }
+            (at, left) = (at + rows, left - rows);
+        }
+    }
+    parts
 }
 
 async fn details_of(table: &Table) -> Result<MemWalIndexDetails> {

@@ -3,16 +3,30 @@
 //! Each group of routes has its file; this one has what they share: which table is meant, how bodies are
 //! read, and what a refusal looks like.
 
+mod call;
+mod columns;
+mod fit;
+mod indexes;
+mod ipc;
 pub(super) mod jobs;
 mod lsm;
 mod operate;
+mod query;
+mod shards;
+mod tables;
+mod write;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use axum::routing::MethodRouter;
-use axum::{Json, Router};
+use axum::extract::Request;
+use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -30,9 +44,12 @@ pub(super) const VERSION: (HeaderName, HeaderValue) =
 
 /// Codes of errors, as the Lance namespace specification numbers them.
 pub(super) mod code {
+    pub(in crate::serve) const UNSUPPORTED: u32 = 0;
+    pub(in crate::serve) const NAMESPACE_NOT_FOUND: u32 = 1;
     pub(in crate::serve) const TABLE_NOT_FOUND: u32 = 4;
     pub(in crate::serve) const TABLE_EXISTS: u32 = 5;
     pub(in crate::serve) const INDEX_NOT_FOUND: u32 = 6;
+    pub(in crate::serve) const INDEX_EXISTS: u32 = 7;
     pub(in crate::serve) const TAG_NOT_FOUND: u32 = 8;
     pub(in crate::serve) const TAG_EXISTS: u32 = 9;
     /// Also that of a job: the client looks at the status.
@@ -98,9 +115,31 @@ impl From<Error> for Refused {
     }
 }
 
+/// Finer than by kind alone: what reads and writes of a client run into is mostly what the client asked.
 impl From<lance_core::Error> for Refused {
     fn from(error: lance_core::Error) -> Self {
-        Error::from(error).into()
+        use lance_core::Error as Lance;
+        let sort = match &error {
+            Lance::DatasetAlreadyExists { .. } => Some((StatusCode::BAD_REQUEST, code::TABLE_EXISTS)),
+            Lance::IndexNotFound { .. } => Some((StatusCode::NOT_FOUND, code::INDEX_NOT_FOUND)),
+            Lance::RefNotFound { .. } => Some((StatusCode::NOT_FOUND, code::TAG_NOT_FOUND)),
+            // Not 409, which the client takes for a race and tries again.
+            Lance::RefConflict { .. } => Some((StatusCode::BAD_REQUEST, code::TAG_EXISTS)),
+            Lance::VersionNotFound { .. } => Some((StatusCode::NOT_FOUND, code::VERSION_NOT_FOUND)),
+            Lance::Backpressure { .. } => Some((StatusCode::TOO_MANY_REQUESTS, code::THROTTLED)),
+            Lance::Arrow { .. }
+            | Lance::Execution { .. }
+            | Lance::FieldNotFound { .. }
+            | Lance::Index { .. }
+            | Lance::InvalidRef { .. }
+            | Lance::Unprocessable { .. } => Some((StatusCode::BAD_REQUEST, code::INVALID)),
+            _ => None,
+        };
+        let refused = Self::from(Error::from(error));
+        match sort {
+            Some((status, code)) => Self { status, code, ..refused },
+            None => refused,
+        }
     }
 }
 
@@ -108,6 +147,55 @@ impl From<arrow_schema::ArrowError> for Refused {
     fn from(error: arrow_schema::ArrowError) -> Self {
         Error::from(error).into()
     }
+}
+
+/// The routes of tables.
+pub(super) fn routes(api: Api) -> Router {
+    Router::new()
+        .merge(tables::routes())
+        .merge(columns::routes())
+        .merge(write::routes())
+        .merge(query::routes())
+        .merge(indexes::routes())
+        .merge(lsm::routes())
+        .merge(operate::routes())
+        .layer(axum::middleware::from_fn(whole))
+        .with_state(api)
+}
+
+/// A route by POST of both spellings: clients write a slash at the end of some and not of others.
+fn posted<T: 'static>(routes: Router<Api>, path: &str, handler: impl Handler<T, Api>) -> Router<Api> {
+    routes.route(path, post(handler.clone())).route(&format!("{path}/"), post(handler))
+}
+
+/// The same by GET.
+fn got<T: 'static>(routes: Router<Api>, path: &str, handler: impl Handler<T, Api>) -> Router<Api> {
+    routes.route(path, get(handler.clone())).route(&format!("{path}/"), get(handler))
+}
+
+/// A library that gives up in the midst of a request ends that request, with an answer.
+async fn whole(request: Request, next: Next) -> Response {
+    AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
+        let why = "the server could not do this; its log says where it stopped";
+        refuse(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL, why)
+    })
+}
+
+/// There is no such route.
+pub(super) async fn no_route(request: Request) -> Response {
+    let why = format!("there is no route `{}`", request.uri().path());
+    refuse(StatusCode::NOT_FOUND, code::NOT_FOUND, &why)
+}
+
+/// There is one, by another method.
+pub(super) async fn no_method(request: Request) -> Response {
+    let why = format!("`{}` is not for `{}`", request.uri().path(), request.method());
+    refuse(StatusCode::METHOD_NOT_ALLOWED, code::UNSUPPORTED, &why)
+}
+
+/// An answer of JSON.
+fn said(value: serde_json::Value) -> Answer {
+    Ok(Json(value).into_response())
 }
 
 /// What handlers of tables share.
@@ -119,16 +207,6 @@ pub(super) struct Api {
     pub(super) pod: Arc<Pod>,
     /// Passes are this process's own, and no other worker's (R2.6).
     pub(super) own: bool,
-}
-
-/// The routes of tables.
-pub(super) fn routes(api: Api) -> Router {
-    lsm::routes().merge(operate::routes()).with_state(api)
-}
-
-/// A route, with and without a slash at its end: clients send both.
-fn both(routes: Router<Api>, path: &str, route: MethodRouter<Api>) -> Router<Api> {
-    routes.route(path, route.clone()).route(&format!("{path}/"), route)
 }
 
 impl Api {

@@ -24,8 +24,34 @@ use super::api;
 use super::keys::{Keys, Scope};
 use crate::error::{Error, Result};
 
-/// How long one request may take.
+/// How long one request may take, and one that moves or searches the rows of a table: so long the client
+/// waits.
 const REQUEST: Duration = Duration::from_secs(60);
+const LONG_REQUEST: Duration = Duration::from_secs(300);
+/// Requests about a table that change nothing, by the end of their path.
+const READS: [&str; 9] = [
+    "analyze_plan",
+    "count_rows",
+    "describe",
+    "explain_plan",
+    "query",
+    "stats",
+    "tags/list",
+    "tags/version",
+    "version/list",
+];
+/// Requests that may take long, by the last part of their path.
+const LONG: [&str; 9] = [
+    "add_columns",
+    "alter_columns",
+    "analyze_plan",
+    "create",
+    "create_index",
+    "delete",
+    "insert",
+    "merge_insert",
+    "query",
+];
 /// How long a client may take to agree on keys, and how many may be at it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HANDSHAKES_MAX: usize = 256;
@@ -97,8 +123,26 @@ fn needs(method: &Method, path: &str) -> Option<Scope> {
         "/healthz" | "/readyz" => None,
         "/v1/jobs/list" | "/v1/jobs/describe" | "/v1/jobs/query_events" => Some(Scope::Read),
         _ if method == Method::GET => Some(Scope::Read),
+        _ if looks(path) => Some(Scope::Read),
         _ => Some(Scope::Admin),
     }
+}
+
+/// Whether a request only looks at a table or a namespace.
+fn looks(path: &str) -> bool {
+    let rest = path.strip_prefix("/v1/table/").or_else(|| path.strip_prefix("/v1/namespace/"));
+    // The name of a table is no end: it may be called `query`.
+    let ending = rest.and_then(|rest| rest.trim_end_matches('/').split_once('/')).map(|(_, ending)| ending);
+    ending.is_some_and(|ending| match ending.strip_prefix("index/") {
+        Some(index) => index == "list" || index.split_once('/').is_some_and(|(_, what)| what == "stats"),
+        None => READS.contains(&ending),
+    })
+}
+
+/// How long a request may take.
+fn time(path: &str) -> Duration {
+    let last = path.trim_end_matches('/').rsplit('/').next();
+    if last.is_some_and(|last| LONG.contains(&last)) { LONG_REQUEST } else { REQUEST }
 }
 
 /// Lets a request in, within its time, and writes down who changed something.
@@ -119,9 +163,10 @@ pub(super) async fn guard(Shared(keys): Shared<Keys>, request: Request, next: Ne
         }
     }
     let changes = needs(&method, &path) == Some(Scope::Admin);
-    let answered = tokio::time::timeout(REQUEST, next.run(request)).await;
+    let time = time(&path);
+    let answered = tokio::time::timeout(time, next.run(request)).await;
     let response = answered.unwrap_or_else(|_| {
-        let why = format!("it took longer than {} s", REQUEST.as_secs());
+        let why = format!("it took longer than {} s", time.as_secs());
         api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
     });
     if changes {
@@ -198,8 +243,27 @@ mod tests {
         assert_eq!(of(Method::GET, "/healthz"), None);
         assert_eq!(of(Method::GET, "/metrics"), Some(Scope::Read));
         assert_eq!(of(Method::POST, "/v1/jobs/list"), Some(Scope::Read));
-        for path in ["/v1/jobs/cancel", "/v1/table/t/evaluate", "/v1/anything"] {
-            assert_eq!(of(Method::POST, path), Some(Scope::Admin));
+        for path in
+            ["/v1/table/t/query/", "/v1/table/t/tags/version", "/v1/table/t/index/a/stats/", "/v1/table/t/index/list/"]
+        {
+            assert_eq!(of(Method::POST, path), Some(Scope::Read), "{path}");
         }
+        for path in [
+            "/v1/jobs/cancel",
+            "/v1/table/t/evaluate",
+            "/v1/anything",
+            "/v1/table/query",
+            "/v1/table/query/insert/",
+            "/v1/table/t/index/stats/drop/",
+            "/v1/table/t/tags/create/",
+        ] {
+            assert_eq!(of(Method::POST, path), Some(Scope::Admin), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_moves_rows_may_take_longer() {
+        assert_eq!(time("/v1/table/t/insert/"), LONG_REQUEST);
+        assert_eq!(time("/v1/table/t/describe/"), REQUEST);
     }
 }

@@ -6,6 +6,8 @@
 //! | `GET /healthz` | 200 while the process answers |
 //! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
 //! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table, or another agent has it |
+//!
+//! What LanceDB's client asks of tables and jobs is in `api`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -95,6 +97,7 @@ impl Pulse {
 
 /// Answers until `until` is cancelled.
 pub(super) async fn answer(door: Door, listener: TcpListener, state: State, until: CancellationToken) {
+    let tables = state.api.clone().map(api::routes).unwrap_or_default();
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -102,7 +105,9 @@ pub(super) async fn answer(door: Door, listener: TcpListener, state: State, unti
         .route("/v1/table/{id}/evaluate", post(evaluate))
         .with_state(state.clone())
         .merge(api::jobs::routes(state.registry))
-        .merge(state.api.map(api::routes).unwrap_or_default())
+        .merge(tables)
+        .fallback(api::no_route)
+        .method_not_allowed_fallback(api::no_method)
         .layer(axum::middleware::from_fn_with_state(door.keys, guard))
         .layer(axum::middleware::map_response(announced));
     let served = match door.tls {

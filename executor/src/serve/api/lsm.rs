@@ -14,21 +14,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::Router;
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::post;
-use axum::{Json, Router};
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::index::DatasetIndexExt;
 use lance_index::mem_wal::{MEM_WAL_INDEX_NAME, MemWalIndexDetails};
 use planner::facts::{ShardFacts, ShardStatus, SsTableFacts};
 use planner::plan::Trigger;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json as value};
 
-use super::{Answer, Api, Refused, both, code, read};
+use super::call::{Call, json};
+use super::{Answer, Api, Refused, code, posted, said};
 use crate::error::{Error, Result};
 use crate::pod::MemtableStats;
 use crate::read::Depth;
@@ -54,37 +53,37 @@ const RTE: Names = Names { stats: "rte_stats", shards: "table_shards", sstables:
 pub(super) fn routes() -> Router<Api> {
     let mut routes = Router::new();
     for (name, names) in [("get_lsm_stats", LSM), ("get_rte_stats", RTE)] {
-        let stats = move |State(api): State<Api>, Path(id): Path<String>, body: Bytes| stats(api, id, body, names);
-        routes = both(routes, &format!("/v1/table/{{id}}/{name}"), post(stats));
+        let stats = move |call: Call, body: Body| stats(call, body, names);
+        routes = posted(routes, &format!("/v1/table/{{id}}/{name}"), stats);
     }
     for (name, names) in [("get_lsm_write_spec", LSM), ("get_rte_spec", RTE)] {
-        let spec = move |State(api): State<Api>, Path(id): Path<String>| spec(api, id, names);
-        routes = both(routes, &format!("/v1/table/{{id}}/{name}"), post(spec));
+        routes = posted(routes, &format!("/v1/table/{{id}}/{name}"), move |call: Call| spec(call, names));
     }
-    for (name, route) in [
-        ("flush_lsm", post(flush)),
-        ("flush_rte", post(flush)),
-        ("compact_lsm", post(compact)),
-        ("compact_rte", post(compact)),
-        ("set_lsm_write_spec", post(set)),
-        ("enable_rte", post(set)),
-        ("unset_lsm_write_spec", post(unset)),
-        ("disable_rte", post(unset)),
-    ] {
-        routes = both(routes, &format!("/v1/table/{{id}}/{name}"), route);
+    for name in ["flush_lsm", "flush_rte"] {
+        routes = posted(routes, &format!("/v1/table/{{id}}/{name}"), flush);
+    }
+    for name in ["compact_lsm", "compact_rte"] {
+        routes = posted(routes, &format!("/v1/table/{{id}}/{name}"), compact);
+    }
+    for name in ["set_lsm_write_spec", "enable_rte"] {
+        routes = posted(routes, &format!("/v1/table/{{id}}/{name}"), set);
+    }
+    for name in ["unset_lsm_write_spec", "disable_rte"] {
+        routes = posted(routes, &format!("/v1/table/{{id}}/{name}"), unset);
     }
     routes
 }
 
-async fn flush(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    let table = api.table(&id).await?;
+async fn flush(call: Call) -> Answer {
+    let (api, id) = (&call.api, &call.id);
+    let table = call.table().await?;
     api.pod.flush(&table).await?;
-    api.wrote(&id);
+    api.wrote(id);
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-async fn compact(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    let table = api.table(&id).await?;
+async fn compact(call: Call) -> Answer {
+    let (api, table) = (&call.api, call.table().await?);
     takes_writes(&table, table.mem_wal().await?)?;
     api.force(&table, None).await?.dispatched()?;
     Ok(StatusCode::ACCEPTED.into_response())
@@ -97,16 +96,17 @@ struct Stats {
     include_sstable_rows: bool,
 }
 
-async fn stats(api: Api, id: String, body: Bytes, names: Names) -> Answer {
-    let asked: Stats = read(&body)?;
+async fn stats(call: Call, body: Body, names: Names) -> Answer {
+    let (api, id) = (&call.api, &call.id);
+    let asked: Stats = json(body).await?;
     let rows = asked.include_generation_rows || asked.include_sstable_rows;
-    let table = api.table(&id).await?;
+    let table = call.table().await?;
     if table.mem_wal().await?.is_none() {
-        return Ok(Json(json!({ names.stats: null })).into_response());
+        return said(value!({ names.stats: null }));
     }
     // As a read does, it claims a shard whose log holds rows that no SSTable has.
     api.pod.fresh(&table).await?;
-    let facts = api.tender.evaluate(&api.table_ref(&id)?, Depth::Fold, Trigger::Tick).await?.facts;
+    let facts = api.tender.evaluate(&api.table_ref(id)?, Depth::Fold, Trigger::Tick).await?.facts;
     let passes = api.passes(&table).await?;
     let mut shards = Vec::with_capacity(facts.shards.len());
     for shard in &facts.shards {
@@ -125,7 +125,7 @@ async fn stats(api: Api, id: String, body: Bytes, names: Names) -> Answer {
         }
         shards.push(Value::Object(line));
     }
-    Ok(Json(json!({ names.stats: { names.shards: shards } })).into_response())
+    said(value!({ names.stats: { names.shards: shards } }))
 }
 
 fn line(
@@ -136,7 +136,7 @@ fn line(
     names: Names,
 ) -> Map<String, Value> {
     let of = |sstable: &SsTableFacts| {
-        let mut one = json!({ "generation": sstable.generation, "bytes": sstable.bytes.unwrap_or(0) });
+        let mut one = value!({ "generation": sstable.generation, "bytes": sstable.bytes.unwrap_or(0) });
         if let Some(count) = sstable.rows.filter(|_| rows) {
             one["rows"] = count.into();
         }
@@ -154,7 +154,7 @@ fn line(
     line.insert("compacting".into(), compacting.into());
     if let Some(memtables) = memtables {
         let memtables = memtables.iter().map(|memtable| {
-            json!({
+            value!({
                 "generation": memtable.generation, "rows": memtable.rows, "bytes": memtable.bytes,
                 "batches": memtable.batches, "indexes": memtable.indexes,
             })
@@ -181,9 +181,10 @@ struct Spec {
     writer_config_defaults: BTreeMap<String, String>,
 }
 
-async fn set(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Answer {
-    let spec: Spec = read(&body)?;
-    let table = api.table(&id).await?;
+async fn set(call: Call, body: Body) -> Answer {
+    let (api, id) = (&call.api, &call.id);
+    let spec: Spec = json(body).await?;
+    let table = call.table().await?;
     if table.mem_wal().await?.is_some() {
         return Err(Refused::invalid(format!("`{id}` has an LSM write spec already, which can't be changed")));
     }
@@ -204,13 +205,14 @@ async fn set(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Ans
     };
     let defaults = spec.writer_config_defaults.into_iter();
     defaults.fold(builder, |builder, (key, value)| builder.add_writer_config_default(key, value)).execute().await?;
-    api.wrote(&id);
+    api.wrote(id);
     Ok(StatusCode::OK.into_response())
 }
 
 /// Everything is folded first: what is not in the base would be read by nobody afterwards.
-async fn unset(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    let table = api.table(&id).await?;
+async fn unset(call: Call) -> Answer {
+    let (api, id) = (&call.api, &call.id);
+    let table = call.table().await?;
     takes_writes(&table, table.mem_wal().await?)?;
     let began = Instant::now();
     let mut closed = None;
@@ -225,7 +227,7 @@ async fn unset(State(api): State<Api>, Path(id): Path<String>) -> Answer {
             let mut dataset = (*fresh.table.dataset).clone();
             api.pod.release(&table.uri).await;
             dataset.drop_index(MEM_WAL_INDEX_NAME).await?;
-            api.wrote(&id);
+            api.wrote(id);
             return Ok(StatusCode::OK.into_response());
         }
         if fresh.has_memtables() {
@@ -240,10 +242,10 @@ async fn unset(State(api): State<Api>, Path(id): Path<String>) -> Answer {
     }
 }
 
-async fn spec(api: Api, id: String, names: Names) -> Answer {
-    let table = api.table(&id).await?;
+async fn spec(call: Call, names: Names) -> Answer {
+    let table = call.table().await?;
     let spec = table.mem_wal().await?.map(|details| spec_of(&table, details)).transpose()?;
-    Ok(Json(json!({ names.spec: spec })).into_response())
+    said(value!({ names.spec: spec }))
 }
 
 fn spec_of(table: &Table, details: MemWalIndexDetails) -> Result<Spec> {

@@ -7,17 +7,16 @@
 //! | `GET /v1/table/{id}/facts`, `…/plan` | what is read of a table, and what follows |
 //! | `POST /v1/table/{id}/pause`, `…/resume` | nothing but catch-up runs; everything does again |
 
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
 use axum::{Json, Router};
 use planner::plan::Trigger;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::json as value;
 
-use super::{Answer, Api, Refused, both, read};
+use super::call::{Call, json};
+use super::{Answer, Api, Refused, got, posted, said};
 use crate::read::Depth;
 use crate::tend::Evaluation;
 
@@ -26,18 +25,12 @@ const PAUSED: &str = "caretaker.paused";
 
 /// The routes.
 pub(super) fn routes() -> Router<Api> {
-    let mut routes = Router::new();
-    for (path, route) in [
-        ("/v1/compact", post(compact)),
-        ("/v1/drain", post(drain)),
-        ("/v1/table/{id}/facts", get(facts)),
-        ("/v1/table/{id}/plan", get(plan)),
-        ("/v1/table/{id}/pause", post(pause)),
-        ("/v1/table/{id}/resume", post(resume)),
-    ] {
-        routes = both(routes, path, route);
-    }
-    routes
+    let routes = posted(Router::new(), "/v1/compact", compact);
+    let routes = posted(routes, "/v1/drain", drain);
+    let routes = got(routes, "/v1/table/{id}/facts", facts);
+    let routes = got(routes, "/v1/table/{id}/plan", plan);
+    let routes = posted(routes, "/v1/table/{id}/pause", pause);
+    posted(routes, "/v1/table/{id}/resume", resume)
 }
 
 #[derive(Default, Deserialize)]
@@ -47,8 +40,9 @@ struct Compact {
     shard: Option<String>,
 }
 
-async fn compact(State(api): State<Api>, body: Bytes) -> Answer {
-    let asked: Compact = read(&body)?;
+async fn compact(call: Call, body: Body) -> Answer {
+    let api = &call.api;
+    let asked: Compact = json(body).await?;
     let tables = match (&asked.table, &asked.shard) {
         (Some(id), _) => vec![api.table_ref(id)?],
         (None, Some(_)) => return Err(Refused::invalid("name the `table` of the `shard`")),
@@ -72,41 +66,42 @@ async fn compact(State(api): State<Api>, body: Bytes) -> Answer {
     }
     match refused {
         Some(error) if jobs.is_empty() => Err(error.into()),
-        _ => Ok((StatusCode::ACCEPTED, Json(json!({ "jobs": jobs }))).into_response()),
+        _ => Ok((StatusCode::ACCEPTED, Json(value!({ "jobs": jobs }))).into_response()),
     }
 }
 
-async fn drain(State(api): State<Api>) -> Answer {
+async fn drain(call: Call) -> Answer {
+    let api = call.api;
     api.pod.refuse();
     tokio::spawn(async move { api.drain().await });
-    Ok((StatusCode::ACCEPTED, Json(json!({ "draining": true }))).into_response())
+    Ok((StatusCode::ACCEPTED, Json(value!({ "draining": true }))).into_response())
 }
 
-async fn facts(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(evaluation(&api, &id).await?.facts).into_response())
+async fn facts(call: Call) -> Answer {
+    Ok(Json(evaluation(&call).await?.facts).into_response())
 }
 
-async fn plan(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    Ok(Json(evaluation(&api, &id).await?.plan).into_response())
+async fn plan(call: Call) -> Answer {
+    Ok(Json(evaluation(&call).await?.plan).into_response())
 }
 
-async fn evaluation(api: &Api, id: &str) -> std::result::Result<Evaluation, Refused> {
-    api.table(id).await?;
-    Ok(api.tender.evaluate(&api.table_ref(id)?, Depth::Fold, Trigger::Tick).await?)
+async fn evaluation(call: &Call) -> Result<Evaluation, Refused> {
+    call.table().await?;
+    Ok(call.api.tender.evaluate(&call.api.table_ref(&call.id)?, Depth::Fold, Trigger::Tick).await?)
 }
 
-async fn pause(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    set(&api, &id, Some("true")).await
+async fn pause(call: Call) -> Answer {
+    set(&call, Some("true")).await
 }
 
-async fn resume(State(api): State<Api>, Path(id): Path<String>) -> Answer {
-    set(&api, &id, None).await
+async fn resume(call: Call) -> Answer {
+    set(&call, None).await
 }
 
-async fn set(api: &Api, id: &str, value: Option<&str>) -> Answer {
-    let table = api.table(id).await?;
+async fn set(call: &Call, value: Option<&str>) -> Answer {
+    let table = call.table().await?;
     let mut dataset = (*table.dataset).clone();
     dataset.update_config([(PAUSED, value)]).await?;
-    api.wrote(id);
-    Ok(Json(json!({ "table": id, "paused": value.is_some() })).into_response())
+    call.api.wrote(&call.id);
+    said(value!({ "table": call.id, "paused": value.is_some() }))
 }

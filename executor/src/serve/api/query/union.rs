@@ -22,12 +22,12 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::dataset::mem_wal::LsmScanner;
 use lance::index::DatasetIndexExt;
-use lance::io::exec::KNNVectorDistanceExec;
+use lance_index::vector::flat::compute_distance;
 use lance_linalg::distance::DistanceType;
 
 use super::super::{Refused, code};
 use super::project::Projection;
-use super::request::{Columns, Query};
+use super::request::Query;
 use super::scan::{metric_of, scanners, target};
 use super::{Rows, numbered, wide};
 use crate::error::Error;
@@ -205,19 +205,21 @@ async fn near(fresh: &Fresh, query: &Query, at: usize, names: &[String]) -> Resu
     with.push(column.clone());
     let filter = query.filter.as_deref().filter(|_| query.prefilter);
     let plan = filtered(fresh.only().project(&distinct(with))?, filter)?.create_plan().boxed().await?;
-    let plan = KNNVectorDistanceExec::try_new(plan, &column, vector, metric)?;
-    let rows: Vec<RecordBatch> = stream(Arc::new(plan))?.try_collect().await?;
+    let mut rows = stream(plan)?;
     let within = |distance: Option<f32>| {
         distance.is_some_and(|distance| {
             query.lower_bound.is_none_or(|lower| distance >= lower) && query.upper_bound.is_none_or(|upper| distance < upper)
         })
     };
-    let kept = rows.iter().map(|batch| {
-        let distances = scores(batch, DISTANCE)?;
-        let keep: BooleanArray = distances.iter().map(|distance| Some(within(distance))).collect();
-        Ok::<_, Refused>(filter_record_batch(batch, &keep)?)
-    });
-    kept.collect()
+    let mut kept = Vec::new();
+    while let Some(batch) = rows.try_next().await? {
+        if batch.num_rows() > 0 {
+            let batch = compute_distance(vector.clone(), metric, &column, batch).await?;
+            let keep: BooleanArray = scores(&batch, DISTANCE)?.iter().map(|distance| Some(within(distance))).collect();
+            kept.push(filter_record_batch(&batch, &keep)?);
+        }
+    }
+    Ok(kept)
 }
 
 /// The newer rows whose text fits best.

@@ -1,0 +1,223 @@
+//! Which index a client asks for, and by which parameters Lance builds it.
+
+use std::num::NonZeroU32;
+
+use arrow_schema::{DataType, Field};
+use lance::Dataset;
+use lance::index::IndexParams;
+use lance::index::vector::VectorIndexParams;
+use lance_index::IndexType;
+use lance_index::scalar::{BuiltinIndexType, InvertedIndexParams, ScalarIndexParams};
+use lance_index::vector::bq::RQBuildParams;
+use lance_index::vector::hnsw::builder::HnswBuildParams;
+use lance_index::vector::ivf::IvfBuildParams;
+use lance_index::vector::pq::PQBuildParams;
+use lance_index::vector::sq::builder::SQBuildParams;
+use lance_linalg::distance::DistanceType;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::super::Refused;
+
+/// Bits of a code of a product quantizer, as the client has it.
+const PQ_BITS: u32 = 8;
+
+/// An index that a client asks for; parameters of its kind lie beside the rest.
+#[derive(Deserialize)]
+pub(in super::super) struct CreateIndex {
+    column: String,
+    name: Option<String>,
+    #[serde(default = "yes")]
+    replace: bool,
+    index_type: Option<String>,
+    #[serde(flatten)]
+    params: Map<String, Value>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Parameters of an index of vectors, as LanceDB has them.
+#[derive(Deserialize)]
+#[serde(default)]
+struct OfVectors {
+    #[serde(alias = "distance_type")]
+    metric_type: Option<String>,
+    num_partitions: Option<NonZeroU32>,
+    target_partition_size: Option<NonZeroU32>,
+    sample_rate: NonZeroU32,
+    max_iterations: NonZeroU32,
+    num_sub_vectors: Option<NonZeroU32>,
+    num_bits: Option<u32>,
+    m: NonZeroU32,
+    ef_construction: NonZeroU32,
+}
+
+impl Default for OfVectors {
+    fn default() -> Self {
+        let number = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+        Self {
+            metric_type: None,
+            num_partitions: None,
+            target_partition_size: None,
+            sample_rate: number(256),
+            max_iterations: number(50),
+            num_sub_vectors: None,
+            num_bits: None,
+            m: number(20),
+            ef_construction: number(300),
+        }
+    }
+}
+
+/// The column, the kind and its parameters.
+pub(super) type Planned = (String, IndexType, Box<dyn IndexParams>);
+
+impl CreateIndex {
+    /// The name the client gives it.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Whether it takes the place of one of its name.
+    pub(super) fn replace(&self) -> bool {
+        self.replace
+    }
+
+    /// What Lance is to build.
+    ///
+    /// # Errors
+    /// There is no such column or kind, or the kind is not for the column.
+    pub(super) fn plan(&self, dataset: &Dataset) -> Result<Planned, Refused> {
+        let schema = dataset.schema();
+        let path = schema.resolve_case_insensitive(&self.column).ok_or_else(|| {
+            let names = schema.field_paths().join(", ");
+            Refused::invalid(format!("the table has no column `{}`; it has {names}", self.column))
+        })?;
+        let names: Vec<&str> = path.iter().map(|field| field.name.as_str()).collect();
+        let column = lance_core::datatypes::format_field_path(&names);
+        let field = path.last().map(|field| Field::from(*field));
+        let field = field.ok_or_else(|| Refused::invalid("name a column"))?;
+        let dimension = dimension(field.data_type());
+        let kind = self.index_type.as_deref().unwrap_or_default().to_ascii_uppercase();
+        let (kind, params): (IndexType, Box<dyn IndexParams>) = match kind.as_str() {
+            "" | "AUTO" if dimension.is_some() => self.of_vectors("IVF_PQ", &field, dimension)?,
+            "" | "AUTO" | "BTREE" | "SCALAR" => self.of_values(BuiltinIndexType::BTree, IndexType::BTree),
+            "BITMAP" => self.of_values(BuiltinIndexType::Bitmap, IndexType::Bitmap),
+            "LABEL_LIST" => self.of_values(BuiltinIndexType::LabelList, IndexType::LabelList),
+            "ZONEMAP" => self.of_values(BuiltinIndexType::ZoneMap, IndexType::ZoneMap),
+            "NGRAM" => self.of_values(BuiltinIndexType::NGram, IndexType::NGram),
+            "BLOOM_FILTER" | "BLOOMFILTER" => self.of_values(BuiltinIndexType::BloomFilter, IndexType::BloomFilter),
+            "RTREE" => self.of_values(BuiltinIndexType::RTree, IndexType::RTree),
+            "FM" => self.of_values(BuiltinIndexType::Fm, IndexType::Fm),
+            "FTS" | "INVERTED" => (IndexType::Inverted, Box::new(self.of_words()?)),
+            vectors => self.of_vectors(vectors, &field, dimension)?,
+        };
+        Ok((column, kind, params))
+    }
+
+    fn of_values(&self, builtin: BuiltinIndexType, kind: IndexType) -> (IndexType, Box<dyn IndexParams>) {
+        // Zones of another size than Lance's, say: what a kind does not know it passes over.
+        let params = ScalarIndexParams::for_builtin(builtin);
+        (kind, Box::new(if self.params.is_empty() { params } else { params.with_params(&self.params) }))
+    }
+
+    fn of_words(&self) -> Result<InvertedIndexParams, Refused> {
+        let params: InvertedIndexParams = serde_json::from_value(json!(self.params))
+            .map_err(|e| Refused::invalid(format!("the parameters are none of a full text index: {e}")))?;
+        params.build().map_err(|e| Refused::invalid(format!("words can't be cut like that: {e}")))?;
+        Ok(params)
+    }
+
+    fn of_vectors(
+        &self,
+        kind: &str,
+        field: &Field,
+        dimension: Option<u32>,
+    ) -> Result<(IndexType, Box<dyn IndexParams>), Refused> {
+        let asked: OfVectors = serde_json::from_value(json!(self.params))
+            .map_err(|e| Refused::invalid(format!("the parameters are none of an index of vectors: {e}")))?;
+        let metric = DistanceType::try_from(asked.metric_type.as_deref().unwrap_or("l2"))?;
+        let ivf = asked.ivf();
+        let hnsw = HnswBuildParams::default()
+            .num_edges(asked.m.get() as usize)
+            .ef_construction(asked.ef_construction.get() as usize);
+        let sq = SQBuildParams { sample_rate: asked.sample_rate.get() as usize, ..SQBuildParams::default() };
+        let params = match kind {
+            "IVF_FLAT" => VectorIndexParams::with_ivf_flat_params(metric, ivf),
+            "IVF_SQ" => VectorIndexParams::with_ivf_sq_params(metric, ivf, sq),
+            "IVF_PQ" => VectorIndexParams::with_ivf_pq_params(metric, ivf, asked.pq(dimension)?),
+            "IVF_RQ" => VectorIndexParams::with_ivf_rq_params(metric, ivf, asked.rq()?),
+            "IVF_HNSW_FLAT" => VectorIndexParams::ivf_hnsw(metric, ivf, hnsw),
+            "IVF_HNSW_SQ" => VectorIndexParams::with_ivf_hnsw_sq_params(metric, ivf, hnsw, sq),
+            "IVF_HNSW_PQ" => VectorIndexParams::with_ivf_hnsw_pq_params(metric, ivf, hnsw, asked.pq(dimension)?),
+            odd => return Err(Refused::invalid(format!("`{odd}` is no kind of index"))),
+        };
+        if dimension.is_none() {
+            let why = format!("`{}` is {}: `{kind}` is for vectors", self.column, field.data_type());
+            return Err(Refused::invalid(why));
+        }
+        Ok((IndexType::Vector, Box::new(params)))
+    }
+}
+
+impl OfVectors {
+    fn ivf(&self) -> IvfBuildParams {
+        let mut ivf = match (self.num_partitions, self.target_partition_size) {
+            (Some(partitions), _) => IvfBuildParams::new(partitions.get() as usize),
+            (None, Some(size)) => IvfBuildParams::with_target_partition_size(size.get() as usize),
+            (None, None) => IvfBuildParams::default(),
+        };
+        ivf.sample_rate = self.sample_rate.get() as usize;
+        ivf.max_iters = self.max_iterations.get() as usize;
+        ivf
+    }
+
+    fn pq(&self, dimension: Option<u32>) -> Result<PQBuildParams, Refused> {
+        let bits = self.num_bits.unwrap_or(PQ_BITS);
+        if !matches!(bits, 4 | 8) {
+            return Err(Refused::invalid(format!("`num_bits` of a product quantizer is 4 or 8, not {bits}")));
+        }
+        let dimension = dimension.unwrap_or(1);
+        let parts = self.num_sub_vectors.map_or_else(|| sub_vectors(dimension, bits), NonZeroU32::get);
+        if !dimension.is_multiple_of(parts) {
+            let why = format!("vectors of {dimension} numbers can't be cut in {parts} equal parts");
+            return Err(Refused::invalid(why));
+        }
+        let mut pq = PQBuildParams::new(parts as usize, bits as usize);
+        pq.max_iters = self.max_iterations.get() as usize;
+        Ok(pq)
+    }
+
+    fn rq(&self) -> Result<RQBuildParams, Refused> {
+        let Some(bits) = self.num_bits else { return Ok(RQBuildParams::default()) };
+        match u8::try_from(bits) {
+            Ok(bits @ 1..=9) => Ok(RQBuildParams::new(bits)),
+            _ => Err(Refused::invalid(format!("`num_bits` of this quantizer is 1 to 9, not {bits}"))),
+        }
+    }
+}
+
+/// Parts of a vector that are quantized each, as LanceDB suggests.
+fn sub_vectors(dimension: u32, bits: u32) -> u32 {
+    let parts = match dimension {
+        _ if dimension.is_multiple_of(16) => dimension / 16,
+        _ if dimension.is_multiple_of(8) => dimension / 8,
+        _ => 1,
+    };
+    // Codes of four bits lie two in a byte.
+    if bits == 4 && !parts.is_multiple_of(2) { parts + 1 } else { parts }
+}
+
+/// Numbers of a column's vectors; `None`: it has none.
+fn dimension(kind: &DataType) -> Option<u32> {
+    match kind {
+        DataType::FixedSizeList(item, size) if item.data_type().is_numeric() => u32::try_from(*size).ok(),
+        DataType::List(item) => match item.data_type() {
+            vectors @ DataType::FixedSizeList(..) => dimension(vectors),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,146 @@
+//! `query`, `count_rows`, `explain_plan` and `analyze_plan` of a table.
+
+mod project;
+mod request;
+mod scan;
+mod union;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use lance::Dataset;
+use serde::Deserialize;
+use serde_json::json;
+
+pub(super) use self::project::Projection;
+pub(super) use self::request::Columns;
+use self::request::Query;
+use self::scan::scanners;
+pub(super) use self::union::{keys_where, rows_where};
+use self::union::{count_union, query_union};
+use super::call::{Call, json as body_of};
+use super::{Answer, Api, Refused, ipc, posted, said};
+
+/// The version that a read saw; the client asks for no older one afterwards.
+const SEEN: HeaderName = HeaderName::from_static("x-lancedb-version");
+/// Which of several query vectors a row is near to.
+const QUERY_INDEX: &str = "query_index";
+
+/// The routes.
+pub(super) fn routes() -> Router<Api> {
+    let routes = posted(Router::new(), "/v1/table/{id}/query", query);
+    let routes = posted(routes, "/v1/table/{id}/count_rows", count);
+    let routes = posted(routes, "/v1/table/{id}/explain_plan", explain);
+    posted(routes, "/v1/table/{id}/analyze_plan", analyze)
+}
+
+/// Rows as an answer is written of them.
+pub(super) type Rows = BoxStream<'static, lance_core::Result<RecordBatch>>;
+
+async fn query(call: Call, body: Body) -> Answer {
+    let query: Query = body_of(body).await?;
+    let table = call.table_at(query.version).await?;
+    // A version is the base's: shards have none.
+    if query.version.is_none() && call.to_shards(&table, query.use_lsm).await? {
+        let fresh = call.fresh(&table).await?;
+        let (schema, rows) = query_union(&fresh, &query).await?;
+        return Ok(seen(ipc::file(&schema, rows).await?, fresh.table.version()));
+    }
+    let (schema, rows) = query_base(&table.dataset, &query).await?;
+    Ok(seen(ipc::file(&schema, rows).await?, table.version()))
+}
+
+/// The rows of a table's base that a query is after.
+async fn query_base(dataset: &Arc<Dataset>, query: &Query) -> Result<(SchemaRef, Rows), Refused> {
+    let scanners = scanners(dataset, query)?;
+    let several = scanners.len() > 1;
+    let mut parts = Vec::with_capacity(scanners.len());
+    for scanner in &scanners {
+        parts.push(scanner.try_into_stream().boxed().await?);
+    }
+    let schema = parts.first().map(|part| lance_io::stream::RecordBatchStream::schema(part));
+    let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
+    if !several {
+        return Ok((schema, stream::iter(parts).flatten().boxed()));
+    }
+    let schema = wide(&schema);
+    let wide = schema.clone();
+    let parts = parts.into_iter().zip(0i32..).map(move |(part, at)| {
+        let schema = wide.clone();
+        part.map(move |batch| numbered(&schema, &batch?, at))
+    });
+    Ok((schema, stream::iter(parts).flatten().boxed()))
+}
+
+/// The columns of an answer to several query vectors.
+fn wide(schema: &SchemaRef) -> SchemaRef {
+    let mut fields = vec![Arc::new(Field::new(QUERY_INDEX, DataType::Int32, false))];
+    fields.extend(schema.fields().iter().cloned());
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn numbered(schema: &SchemaRef, batch: &RecordBatch, at: i32) -> lance_core::Result<RecordBatch> {
+    let number: ArrayRef = Arc::new(Int32Array::from_value(at, batch.num_rows()));
+    let columns = std::iter::once(number).chain(batch.columns().iter().cloned()).collect();
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
+#[derive(Deserialize)]
+struct Count {
+    predicate: Option<String>,
+    version: Option<u64>,
+}
+
+async fn count(call: Call, body: Body) -> Answer {
+    let Count { predicate, version } = body_of(body).await?;
+    let table = call.table_at(version).await?;
+    let predicate = predicate.filter(|which| !which.is_empty());
+    if version.is_none() && call.to_shards(&table, None).await? {
+        let fresh = call.fresh(&table).await?;
+        if !fresh.is_empty() {
+            let rows = count_union(&fresh, predicate.as_deref()).boxed().await?;
+            return Ok(seen(said(json!(rows))?, fresh.table.version()));
+        }
+    }
+    let rows = table.dataset.count_rows(predicate).boxed().await?;
+    Ok(seen(said(json!(rows))?, table.version()))
+}
+
+#[derive(Deserialize)]
+struct Explain {
+    #[serde(default)]
+    verbose: bool,
+    query: Query,
+}
+
+async fn explain(call: Call, body: Body) -> Answer {
+    let Explain { verbose, query } = body_of(body).await?;
+    let table = call.table_at(query.version).await?;
+    let mut plans = Vec::new();
+    for scanner in scanners(&table.dataset, &query)? {
+        plans.push(scanner.explain_plan(verbose).boxed().await?);
+    }
+    Ok(seen(said(json!(plans.join("\n")))?, table.version()))
+}
+
+async fn analyze(call: Call, body: Body) -> Answer {
+    let query: Query = body_of(body).await?;
+    let table = call.table_at(query.version).await?;
+    let mut plans = Vec::new();
+    for scanner in scanners(&table.dataset, &query)? {
+        plans.push(scanner.analyze_plan().boxed().await?);
+    }
+    Ok(seen(said(json!(plans.join("\n")))?, table.version()))
+}
+
+fn seen(mut answer: Response, version: u64) -> Response {
+    answer.headers_mut().insert(SEEN, HeaderValue::from(version));
+    answer
+}

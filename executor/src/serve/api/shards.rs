@@ -1,0 +1,135 @@
+//! Writes to a table's shards, where it takes LSM writes.
+
+use arrow_array::RecordBatch;
+use futures::TryStreamExt;
+
+use super::call::Call;
+use super::ipc::Incoming;
+use super::query::{Columns, Projection, keys_where, rows_where};
+use super::write::{MergeRequest, UpdateRequest};
+use super::{Refused, call};
+use crate::pod::Fresh;
+use crate::table::Table;
+
+/// Bytes of one request's rows: they are held until all are known to be right.
+const ROWS_MAX: usize = 256 << 20;
+/// Rows that one request may delete or update.
+const CHANGED_MAX: usize = 1_000_000;
+
+impl Call {
+    /// Whether a request is about a table's shards too: where it takes LSM writes, unless the client says
+    /// otherwise.
+    ///
+    /// # Errors
+    /// The client wants LSM writes, and the table takes none.
+    pub(super) async fn to_shards(&self, table: &Table, asked: Option<bool>) -> Result<bool, Refused> {
+        match asked {
+            Some(false) => Ok(false),
+            _ if table.mem_wal().await?.is_some() => Ok(true),
+            Some(true) => Err(Refused::invalid(format!(
+                "table `{}` takes no LSM writes: it has no write spec; install one, or leave the flag unset",
+                self.id
+            ))),
+            None => Ok(false),
+        }
+    }
+
+    /// The table with what is newer than its base.
+    pub(super) async fn fresh(&self, table: &Table) -> Result<Fresh, Refused> {
+        let fresh = self.api.pod.fresh(table).await?;
+        fresh.ok_or_else(|| Refused::invalid(format!("table `{}` takes no LSM writes any more", self.id)))
+    }
+}
+
+/// Refuses a merge that LSM writes can't do: they replace rows by key, and nothing else.
+///
+/// # Errors
+/// Says what it asks too much.
+pub(super) fn upserts(table: &Table, request: &MergeRequest) -> Result<(), Refused> {
+    let key = table.primary_key();
+    if !request.on.is_empty() && request.on != key {
+        return Err(Refused::invalid(format!(
+            "`on` must be the primary key {key:?} of a table with LSM writes, and is {:?}",
+            request.on
+        )));
+    }
+    let only = request.update_matched && request.insert_new && request.update_matched_if.is_none();
+    if !only || request.delete_unmatched {
+        return Err(Refused::invalid(
+            "LSM writes replace and insert: ask for when_matched_update_all and when_not_matched_insert_all without \
+             conditions, or set use_lsm to false, which writes to the base",
+        ));
+    }
+    Ok(())
+}
+
+/// Writes rows. Gives how many.
+///
+/// # Errors
+/// They are too many for one request, or not as the table's.
+pub(super) async fn put(call: &Call, table: &Table, rows: Incoming) -> Result<u64, Refused> {
+    let (fault, mut stream) = (rows.fault, rows.batches);
+    let (mut batches, mut bytes) = (Vec::<RecordBatch>::new(), 0);
+    while let Some(batch) = stream.try_next().await.map_err(|e| fault.or(lance_core::Error::from(e)))? {
+        bytes += batch.get_array_memory_size();
+        if bytes > ROWS_MAX {
+            return Err(call::too_large(ROWS_MAX as u64));
+        }
+        batches.push(batch);
+    }
+    Ok(call.api.pod.put(table, batches).await?)
+}
+
+/// Deletes the rows that a predicate is true of, by their keys. Gives how many.
+///
+/// # Errors
+/// It is none, or true of too many rows.
+pub(super) async fn delete(call: &Call, table: &Table, predicate: &str) -> Result<u64, Refused> {
+    let fresh = call.fresh(table).await?;
+    let rows = keys_where(&fresh, Some(predicate), &sharded_by(&fresh.table).await?).await?;
+    let keys = few(rows).await?;
+    Ok(call.api.pod.delete(&fresh.table, keys).await?)
+}
+
+/// Gives the rows that a predicate is true of new values. Gives how many.
+///
+/// # Errors
+/// A value is for the key, which names the row, or can't be computed; there are too many rows.
+pub(super) async fn update(call: &Call, table: &Table, request: &UpdateRequest) -> Result<u64, Refused> {
+    let fresh = call.fresh(table).await?;
+    let schema = arrow_schema::Schema::from(fresh.table.dataset.schema());
+    let mut fixed = fresh.table.primary_key();
+    fixed.extend(sharded_by(&fresh.table).await?);
+    if let Some((column, _)) = request.updates.iter().find(|(column, _)| fixed.contains(column)) {
+        return Err(Refused::invalid(format!("`{column}` names the row or its shard, and can't be updated")));
+    }
+    if let Some((column, _)) = request.updates.iter().find(|(column, _)| schema.field_with_name(column).is_err()) {
+        return Err(Refused::invalid(format!("the table has no column `{column}`")));
+    }
+    let value = |name: &String| request.updates.iter().find(|(column, _)| column == name).map(|(_, value)| value.clone());
+    let columns = schema.fields().iter().map(|field| (field.name().clone(), value(field.name()).unwrap_or_default()));
+    let projection = Projection::of(&schema, Some(&Columns(columns.collect())), None)?;
+    let rows = few(rows_where(&fresh, request.predicate.as_deref()).await?).await?;
+    let rows = rows.iter().map(|batch| projection.apply(batch)).collect::<Result<Vec<_>, _>>()?;
+    Ok(call.api.pod.put(&fresh.table, rows).await?)
+}
+
+/// The columns by whose values rows are sent to shards.
+async fn sharded_by(table: &Table) -> Result<Vec<String>, Refused> {
+    let details = table.mem_wal().await?;
+    let fields = details.iter().flat_map(|details| &details.sharding_specs).flat_map(|spec| &spec.fields);
+    let ids = fields.flat_map(|field| &field.source_ids);
+    Ok(ids.filter_map(|id| table.dataset.schema().field_by_id(*id)).map(|field| field.name.clone()).collect())
+}
+
+async fn few(mut rows: super::query::Rows) -> Result<Vec<RecordBatch>, Refused> {
+    let (mut batches, mut count) = (Vec::new(), 0);
+    while let Some(batch) = rows.try_next().await? {
+        count += batch.num_rows();
+        if count > CHANGED_MAX {
+            return Err(Refused::invalid(format!("more than {CHANGED_MAX} rows would change; name fewer at a time")));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
+}
