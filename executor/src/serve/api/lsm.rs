@@ -11,7 +11,7 @@
 //!
 //! A checkpoint is the client's: it flushes, and asks for passes until no generation from before is left (R2.4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -20,6 +20,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::index::DatasetIndexExt;
+use lance_index::is_system_index;
 use lance_index::mem_wal::{MEM_WAL_INDEX_NAME, MemWalIndexDetails};
 use planner::facts::{ShardFacts, ShardStatus, SsTableFacts};
 use planner::plan::Trigger;
@@ -44,10 +45,24 @@ struct Names {
     shards: &'static str,
     sstables: &'static str,
     spec: &'static str,
+    /// It knows no set of all indexes, only those that there are.
+    listed: bool,
 }
 
-const LSM: Names = Names { stats: "lsm_stats", shards: "buckets", sstables: "generations", spec: "lsm_write_spec" };
-const RTE: Names = Names { stats: "rte_stats", shards: "table_shards", sstables: "sstables", spec: "rte_spec" };
+const LSM: Names = Names {
+    stats: "lsm_stats",
+    shards: "buckets",
+    sstables: "generations",
+    spec: "lsm_write_spec",
+    listed: true,
+};
+const RTE: Names = Names {
+    stats: "rte_stats",
+    shards: "table_shards",
+    sstables: "sstables",
+    spec: "rte_spec",
+    listed: false,
+};
 
 /// The routes.
 pub(super) fn routes() -> Router<Api> {
@@ -244,7 +259,12 @@ async fn unset(call: Call) -> Answer {
 
 async fn spec(call: Call, names: Names) -> Answer {
     let table = call.table().await?;
-    let spec = table.mem_wal().await?.map(|details| spec_of(&table, details)).transpose()?;
+    let mut spec = table.mem_wal().await?.map(|details| spec_of(&table, details)).transpose()?;
+    if let Some(spec) = spec.as_mut().filter(|spec| names.listed && spec.maintained_indexes.is_none()) {
+        let indexes = table.dataset.load_indices().await?;
+        let own = indexes.iter().filter(|index| !is_system_index(index)).map(|index| index.name.clone());
+        spec.maintained_indexes = Some(own.collect::<BTreeSet<_>>().into_iter().collect());
+    }
     said(value!({ names.spec: spec }))
 }
 
