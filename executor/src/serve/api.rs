@@ -5,6 +5,7 @@
 
 mod call;
 mod columns;
+mod drain;
 mod fit;
 mod indexes;
 mod ipc;
@@ -152,6 +153,7 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(query::routes())
         .merge(indexes::routes())
         .layer(axum::middleware::from_fn(whole))
+        .layer(axum::middleware::from_fn(drain::drained))
         .with_state(api)
 }
 

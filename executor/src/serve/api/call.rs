@@ -64,6 +64,15 @@ impl Call {
         })
     }
 
+    /// Refuses what is for a table's shards where it has none.
+    pub(super) async fn allow(&self, table: &Table, lsm: Option<bool>) -> Result<(), Refused> {
+        if lsm == Some(true) && table.mem_wal().await?.is_none() {
+            let why = format!("table `{}` takes no LSM writes; install a write spec first", self.id);
+            return Err(Refused::invalid(why));
+        }
+        Ok(())
+    }
+
     /// A parameter of the address; one without a value is as none.
     pub(super) fn param(&self, name: &str) -> Option<&str> {
         self.params_of(name).next()

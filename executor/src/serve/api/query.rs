@@ -41,6 +41,7 @@ type Rows = BoxStream<'static, lance_core::Result<RecordBatch>>;
 async fn query(call: Call, body: Body) -> Answer {
     let query: Query = body_of(body).await?;
     let table = call.table_at(query.version).await?;
+    call.allow(&table, query.use_lsm).await?;
     let (schema, rows) = query_base(&table.dataset, &query).await?;
     Ok(seen(ipc::file(&schema, rows).await?, table.version()))
 }

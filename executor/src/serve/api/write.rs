@@ -106,9 +106,7 @@ async fn merge(call: Call, body: Body) -> Answer {
     let request = MergeRequest::of(&call)?;
     let rows = Incoming::open(body).await?;
     let table = call.table().await?;
-    if request.lsm == Some(true) && table.mem_wal().await?.is_none() {
-        return Err(Refused::invalid(format!("table `{}` takes no LSM writes; install a write spec first", call.id)));
-    }
+    call.allow(&table, request.lsm).await?;
     let mut rows = rows.fit(&Schema::from(table.dataset.schema()))?;
     let (fault, came) = (rows.fault.clone(), Arc::new(AtomicU64::new(0)));
     let counter = came.clone();
@@ -173,6 +171,9 @@ async fn update(call: Call, body: Body) -> Answer {
         return Err(Refused::invalid("name at least one column in `updates`"));
     }
     let table = call.table().await?;
+    if let Some((odd, _)) = request.updates.iter().find(|(name, _)| table.dataset.schema().field(name).is_none()) {
+        return Err(Refused::invalid(format!("the table has no column `{odd}`")));
+    }
     let (rows, version) = update_base(&table, &request).await?;
     call.api.wrote(&call.id);
     said(json!({ "rows_updated": rows, "version": version }))
