@@ -35,5 +35,5 @@ pub(super) async fn drained(request: Request, next: Next) -> Response {
         }
     });
     let pieces = stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
-    next.run(Request::from_parts(parts, Body::from_stream(pieces))).await
+    next.run(Request::from_parts(parts, Body::from_stream(pieces.fuse()))).await
 }
