@@ -100,7 +100,7 @@ impl From<LanceError> for Error {
 
 /// Lance's message without the marks of its code: `LanceError(IO): ` in front of each cause, the
 /// source line behind.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("LanceError(") {

@@ -5,6 +5,7 @@
 
 mod call;
 mod columns;
+mod drain;
 mod fit;
 mod indexes;
 mod ipc;
@@ -32,7 +33,7 @@ use serde_json::json;
 
 use super::heard::Heard;
 use crate::catalog::{Root, TableRef};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, plain};
 use crate::pod::Pod;
 use crate::table::Table;
 use crate::tend::Tender;
@@ -66,6 +67,9 @@ pub(super) mod code {
     pub(in crate::serve) const THROTTLED: u32 = 21;
 }
 
+/// Bytes of the reason for a refusal.
+const WHY_MAX: usize = 2_000;
+
 /// A request that was not done, and why.
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -94,7 +98,9 @@ impl Refused {
 }
 
 impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
+        // Lance writes whole schemas into its messages.
+        self.why.truncate(self.why.floor_char_boundary(WHY_MAX));
         (self.status, Json(json!({ "error": self.why, "code": self.code }))).into_response()
     }
 }
@@ -143,9 +149,10 @@ impl From<lance_core::Error> for Refused {
     }
 }
 
+/// Rows, values and types are what a client sends.
 impl From<arrow_schema::ArrowError> for Refused {
     fn from(error: arrow_schema::ArrowError) -> Self {
-        Error::from(error).into()
+        Self::invalid(error.to_string())
     }
 }
 
@@ -160,6 +167,7 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(lsm::routes())
         .merge(operate::routes())
         .layer(axum::middleware::from_fn(whole))
+        .layer(axum::middleware::from_fn(drain::drained))
         .with_state(api)
 }
 
@@ -239,7 +247,10 @@ impl Api {
 /// What in it is not as the route expects it.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|e| Error::Invalid(format!("the body is not as this route expects it: {e}")))
+    serde_json::from_slice(body).map_err(|e| {
+        let why = plain(&e.to_string());
+        Error::Invalid(format!("the body is not as this route expects it: {why}"))
+    })
 }
 
 /// A refusal with its code.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::call::{Call, json as body_of};
 use super::ipc::Incoming;
 use super::{Answer, Api, Refused, posted, said};
+use crate::error::Error;
 
 /// The routes.
 pub(super) fn routes() -> Router<Api> {
@@ -91,7 +92,7 @@ fn alteration(asked: Alteration) -> Result<ColumnAlteration, Refused> {
         let whole = if word.is_string() { json!({ "type": word }) } else { word };
         let odd = |e: &dyn std::fmt::Display| Refused::invalid(format!("`{path}`: `{whole}` is no type: {e}"));
         let read: JsonDataType = serde_json::from_value(whole.clone()).map_err(|e| odd(&e))?;
-        DataType::try_from(&read).map_err(|e| odd(&e))
+        DataType::try_from(&read).map_err(|e| odd(&Error::from(e)))
     });
     Ok(ColumnAlteration { rename, nullable, data_type: data_type.transpose()?, path })
 }

@@ -97,3 +97,51 @@ fn items(list: &DataType) -> Option<&DataType> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Array, Int32Array, Int64Array};
+
+    use super::*;
+
+    fn floats(kind: &DataType) -> Arc<Field> {
+        Arc::new(Field::new("item", kind.clone(), true))
+    }
+
+    fn table() -> Schema {
+        let vectors = DataType::FixedSizeList(floats(&DataType::Float32), 2);
+        Schema::new(vec![
+            Field::new("id", DataType::Int32, false),
+            Field::new("text", DataType::Utf8, true),
+            Field::new("vector", vectors, true),
+        ])
+    }
+
+    #[test]
+    fn columns_are_found_by_name_and_take_what_loses_nothing() {
+        let lists = DataType::List(floats(&DataType::Float64));
+        let rows = Schema::new(vec![Field::new("vector", lists, true), Field::new("id", DataType::Int64, true)]);
+        let into = fitted(&rows, &table()).expect("it fits");
+        assert_eq!(into.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>(), ["id", "vector"]);
+        for (name, kind) in [("other", DataType::Int32), ("text", DataType::Int32), ("id", DataType::Float32)] {
+            assert!(fitted(&Schema::new(vec![Field::new(name, kind, true)]), &table()).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_does_not_go_in_is_an_error_and_no_null() {
+        let one = |column: Arc<dyn Array>| {
+            let rows = Schema::new(vec![Field::new("id", column.data_type().clone(), true)]);
+            let into = fitted(&rows, &table()).expect("it fits");
+            fit(&RecordBatch::try_new(Arc::new(rows), vec![column]).expect("a batch"), &into)
+        };
+        let fits = one(Arc::new(Int64Array::from(vec![7]))).expect("a batch");
+        assert_eq!(fits.column(0).as_ref(), &Int32Array::from(vec![7]) as &dyn Array);
+        assert!(one(Arc::new(Int64Array::from(vec![i64::MAX]))).is_err());
+        assert!(one(Arc::new(Int64Array::from(vec![None]))).is_err());
+        let rows = Schema::new(vec![Field::new("id", DataType::Utf8, true)]);
+        assert!(fitted(&rows, &table()).is_err_and(|refused| refused.why.contains("Utf8")));
+    }
+}

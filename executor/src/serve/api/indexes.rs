@@ -90,9 +90,11 @@ fn line(table: &Table, index: &dyn IndexDescription, rows: u64) -> Value {
 
 /// The kind as the client calls it.
 fn kind(index: &dyn IndexDescription) -> String {
-    match index.index_type() {
-        "Inverted" | "INVERTED" => "FTS".into(),
-        other => other.to_ascii_uppercase(),
+    match index.index_type().to_ascii_uppercase().as_str() {
+        "INVERTED" => "FTS".into(),
+        "LABELLIST" => "LABEL_LIST".into(),
+        "UNKNOWN" => "Unknown".into(),
+        known => known.into(),
     }
 }
 

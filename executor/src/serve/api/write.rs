@@ -190,6 +190,9 @@ async fn update(call: Call, body: Body) -> Answer {
         return Err(Refused::invalid("name at least one column in `updates`"));
     }
     let table = call.table().await?;
+    if let Some((odd, _)) = request.updates.iter().find(|(name, _)| table.dataset.schema().field(name).is_none()) {
+        return Err(Refused::invalid(format!("the table has no column `{odd}`")));
+    }
     if call.to_shards(&table, None).await? {
         let rows = shards::update(&call, &table, &request).await?;
         return said(json!({ "rows_updated": rows, "version": table.version() }));

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::Refused;
+use crate::error::Error;
 
 /// Bits of a code of a product quantizer, as the client has it.
 const PQ_BITS: u32 = 8;
@@ -126,7 +127,7 @@ impl CreateIndex {
     fn of_words(&self) -> Result<InvertedIndexParams, Refused> {
         let params: InvertedIndexParams = serde_json::from_value(json!(self.params))
             .map_err(|e| Refused::invalid(format!("the parameters are none of a full text index: {e}")))?;
-        params.build().map_err(|e| Refused::invalid(format!("words can't be cut like that: {e}")))?;
+        params.build().map_err(|e| Refused::invalid(format!("words can't be cut like that: {}", Error::from(e))))?;
         Ok(params)
     }
 

@@ -4,8 +4,9 @@ use std::fmt;
 
 use lance_index::scalar::FullTextSearchQuery;
 use lance_index::scalar::inverted::query::FtsQuery;
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::super::Refused;
 
@@ -142,11 +143,19 @@ pub(super) struct Text {
     query: Words,
 }
 
-#[derive(Clone, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone)]
 enum Words {
     Plain(String),
     Structure(Box<FtsQuery>),
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(match Value::deserialize(from)? {
+            Value::String(words) => Self::Plain(words),
+            structure => Self::Structure(Box::new(FtsQuery::deserialize(structure).map_err(D::Error::custom)?)),
+        })
+    }
 }
 
 impl Text {
