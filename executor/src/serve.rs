@@ -24,6 +24,7 @@
 mod api;
 mod door;
 mod fleet;
+mod flight;
 mod heard;
 mod http;
 mod keys;
@@ -65,7 +66,7 @@ pub struct Service {
     pub member: Member,
     /// The worker of this process.
     pub limits: Limits,
-    /// Where HTTP is answered; `None`: nowhere.
+    /// Where HTTP and Flight SQL are answered; `None`: nowhere.
     pub listen: Option<Door>,
 }
 

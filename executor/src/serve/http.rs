@@ -16,11 +16,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{self, Api};
-use super::door::{Door, Encrypted, guard};
+use super::door::{Door, Listeners, guard};
+use super::flight;
 use super::heard::Heard;
 use super::metrics::Metrics;
 use crate::env::now_ms;
@@ -93,27 +93,22 @@ impl Pulse {
     }
 }
 
-/// Answers until `until` is cancelled.
-pub(super) async fn answer(door: Door, listener: TcpListener, state: State, until: CancellationToken) {
+/// Answers HTTP, and Flight SQL beside it, until `until` is cancelled.
+pub(super) async fn answer(door: Door, listeners: Listeners, state: State, until: CancellationToken) {
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/v1/table/{id}/evaluate", post(evaluate))
         .with_state(state.clone())
-        .merge(api::jobs::routes(state.registry))
-        .layer(axum::middleware::from_fn_with_state(door.keys, guard))
+        .merge(api::jobs::routes(state.registry.clone()))
+        .layer(axum::middleware::from_fn_with_state(door.keys.clone(), guard))
         .layer(axum::middleware::map_response(announced));
-    let served = match door.tls {
-        None => axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await,
-        Some(config) => match Encrypted::new(listener, config) {
-            Ok(listener) => axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await,
-            Err(error) => Err(error),
-        },
-    };
-    if let Err(error) = served {
-        tracing::error!(%error, "HTTP is not answered any more");
+    if let Ok(address) = listeners.sql.local_addr() {
+        tracing::info!(%address, "answering Flight SQL");
     }
+    let sql = door.answer(listeners.sql, flight::routes(door.keys.clone(), state.registry), until.clone());
+    tokio::join!(sql, door.answer(listeners.http, routes, until));
 }
 
 /// What the client takes this server for.
