@@ -120,7 +120,7 @@ def test_what_is_not_understood_or_not_there_is_refused_in_words_that_help(serve
             why = refusal(ask, statement)
             assert "NOT_FOUND" in why and "`nobody`" in why
         assert "INVALID_ARGUMENT" in refusal(ask, "x" * 20_000)
-        assert "OUT_OF_RANGE" in refusal(ask, "x" * 100_000)
+        assert "too large" in refusal(ask, "x" * 100_000)
         assert ask("SHOW JOBS").num_rows > 0
     db = lancedb.connect("db://dev", api_key="none", host_override=serving.url)
     with pytest.raises(Exception, match="statement is not understood"):
