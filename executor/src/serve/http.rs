@@ -5,6 +5,7 @@
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /healthz` | 200 while the process answers |
 //! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
+//! | `GET /openapi.json` | every route, in OpenAPI 3.1 |
 //! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table, or another agent has it |
 
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use crate::env::now_ms;
 use crate::error::Result;
 use crate::registry::{HEARTBEAT, Registry};
 
+/// All routes.
+const OPENAPI: &str = include_str!("openapi.json");
 /// Ticks that may be missed before the agent counts as stuck, and a grace for a busy machine.
 const TICKS_MISSED_MAX: u64 = 3;
 const TICK_GRACE_MS: u64 = 10_000;
@@ -99,6 +102,7 @@ pub(super) async fn answer(door: Door, listeners: Listeners, state: State, until
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) }))
         .route("/v1/table/{id}/evaluate", post(evaluate))
         .with_state(state.clone())
         .merge(api::jobs::routes(state.registry.clone()))
