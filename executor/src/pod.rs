@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use futures::future::{join_all, try_join_all};
 use futures::FutureExt;
+use futures::future::{join_all, try_join_all};
 use lance::Dataset;
 use lance::dataset::mem_wal::{DatasetMemWalExt, ShardWriter, ShardWriterConfig};
 use lance_core::datatypes::Schema;

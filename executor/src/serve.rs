@@ -25,6 +25,7 @@ mod api;
 mod door;
 mod drain;
 mod fleet;
+mod flight;
 mod force;
 mod heard;
 mod http;
@@ -73,7 +74,7 @@ pub struct Service {
     pub pod: Arc<Pod>,
     /// Cancelled when the pod is drained: from then on no job begins. The tender's.
     pub drained: CancellationToken,
-    /// Where HTTP is answered; `None`: nowhere.
+    /// Where HTTP and Flight SQL are answered; `None`: nowhere.
     pub listen: Option<Door>,
 }
 

@@ -9,6 +9,8 @@
 //!
 //! Words are known in any case, a name may stand in quotes of any kind, and a semicolon may end it.
 
+pub(crate) mod rows;
+
 use winnow::ascii::{Caseless, dec_uint, multispace0, multispace1};
 use winnow::combinator::{alt, delimited, eof, opt, preceded};
 use winnow::error::{ContextError, ErrMode};
@@ -48,6 +50,13 @@ pub enum Statement {
     Pause(String),
     /// Let a paused job go on.
     Resume(String),
+}
+
+impl Statement {
+    /// Whether it changes a job, and does not only look.
+    pub fn changes(&self) -> bool {
+        matches!(self, Self::Cancel(_) | Self::Pause(_) | Self::Resume(_))
+    }
 }
 
 /// Reads one statement.

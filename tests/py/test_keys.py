@@ -74,14 +74,19 @@ def test_a_key_may_do_what_its_scope_says_and_who_changed_something_is_written_d
     assert not any(key in said for key in known.values())
 
 
-def test_with_a_certificate_it_is_encrypted(root, keys, tmp_path):
-    known, settings = keys
+def with_certificate(tmp_path):
+    """A certificate of this machine, and the settings of a server that has it."""
     certificate, private = tmp_path / "cert.pem", tmp_path / "key.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     made += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(made + ["-keyout", private, "-out", certificate], check=True, capture_output=True)
-    settings |= {"CARETAKER_TLS_CERT": str(certificate), "CARETAKER_TLS_KEY": str(private)}
-    with Serving(root, **settings) as serving:
+    return certificate, {"CARETAKER_TLS_CERT": str(certificate), "CARETAKER_TLS_KEY": str(private)}
+
+
+def test_with_a_certificate_it_is_encrypted(root, keys, tmp_path):
+    known, settings = keys
+    certificate, encrypted = with_certificate(tmp_path)
+    with Serving(root, **settings | encrypted) as serving:
         serving.url = serving.url.replace("http:", "https:")
         trusting = ssl.create_default_context(cafile=certificate)
         assert asked(serving, "/metrics", known["read"], context=trusting) == 200

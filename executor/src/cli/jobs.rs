@@ -1,7 +1,6 @@
 //! `caretaker jobs` and `caretaker sql`: the registry, for people.
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::bars::Bars;
 use super::out::{DIM, closed, say, styled};
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::registry::{Answer, EVENTS_MAX, Event, Filter, Job, PAGE_MAX, POLL, Registry, State};
 use crate::settings::Settings;
 use crate::show::{Grid, Side, count, took};
-use crate::sql::{Statement, parse};
+use crate::sql::{Statement, parse, rows};
 
 /// What `sql` understands, for its help.
 pub(super) const STATEMENTS: &str = "\
@@ -228,15 +227,8 @@ fn tell(id: &str, answer: Answer, done: &str, json: bool) -> Result<Exit> {
         Answer::Ended(state) => format!("job `{id}` had ended before ({}); nothing was changed", state.word()),
         Answer::Not(state) => format!("job `{id}` is {}; nothing was changed", state.word()),
     };
-    let word = match answer {
-        Answer::Unknown => "unknown",
-        Answer::Done => done,
-        Answer::Asked => "asked",
-        Answer::Ended(_) => "ended",
-        Answer::Not(_) => "unchanged",
-    };
     if json {
-        line(&json!({ "job_id": id, "answer": word }))?;
+        line(&rows::told(id, answer, done))?;
     } else {
         say(said)?;
     }

@@ -46,7 +46,10 @@ impl Pod {
             let folded: HashMap<Uuid, u64> =
                 details.compacted_sstables.iter().map(|entry| (entry.shard_id, entry.generation)).collect();
             let folded = |shard: &Uuid| folded.get(shard).copied().unwrap_or(0);
-            if memtables.iter().any(|(shard, memory): (_, &InMemoryMemTables)| memory.active.generation <= folded(shard)) {
+            if memtables
+                .iter()
+                .any(|(shard, memory): (_, &InMemoryMemTables)| memory.active.generation <= folded(shard))
+            {
                 continue;
             }
             for (shard, memory) in &mut memtables {
@@ -134,14 +137,16 @@ impl Fresh {
 
     /// SSTables that are not folded, and their paths below the table's folder.
     pub fn sstables(&self) -> impl Iterator<Item = (Uuid, &str)> {
-        self.snapshots.iter().flat_map(|shard| shard.sstables.iter().map(|sstable| (shard.shard_id, sstable.path.as_str())))
+        self.snapshots
+            .iter()
+            .flat_map(|shard| shard.sstables.iter().map(|sstable| (shard.shard_id, sstable.path.as_str())))
     }
 
     /// Whether every memtable that holds rows has a full text index on a column.
     pub fn memtables_have_text(&self, column: &str) -> bool {
-        self.memtables.values().flat_map(|memory| std::iter::once(&memory.active).chain(&memory.frozen)).all(|memtable| {
-            memtable.batch_store.is_empty() || !memtable.index_store.fts_granularities_on(column).is_empty()
-        })
+        self.memtables.values().flat_map(|memory| std::iter::once(&memory.active).chain(&memory.frozen)).all(
+            |memtable| memtable.batch_store.is_empty() || !memtable.index_store.fts_granularities_on(column).is_empty(),
+        )
     }
 
     fn filled(&self, scanner: LsmScanner) -> LsmScanner {

@@ -2,8 +2,8 @@
 //! have folded is noticed; tables under pressure are evaluated.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use lance::dataset::mem_wal::DatasetMemWalExt;

@@ -1,4 +1,4 @@
-//! Where HTTP is answered, to whom, and whether it is encrypted.
+//! Where HTTP and Flight SQL are answered, to whom, and whether it is encrypted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Request, State as Shared};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
@@ -19,14 +20,15 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use super::api;
-use super::keys::{Keys, Scope};
+use super::keys::{Keys, NAMELESS, Scope, UNKNOWN, may_only_look};
 use crate::error::{Error, Result};
 
 /// How long one request may take, and one that moves or searches the rows of a table: so long the client
 /// waits.
-const REQUEST: Duration = Duration::from_secs(60);
+pub(super) const REQUEST: Duration = Duration::from_secs(60);
 const LONG_REQUEST: Duration = Duration::from_secs(300);
 /// Requests about a table that change nothing, by the end of their path.
 const READS: [&str; 9] = [
@@ -55,11 +57,13 @@ const LONG: [&str; 9] = [
 /// How long a client may take to agree on keys, and how many may be at it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HANDSHAKES_MAX: usize = 256;
+/// Free ports that are looked at until the one above is free as well.
+const PAIRS_MAX: u32 = 32;
 
-/// Where and how HTTP is answered.
+/// Where and how HTTP is answered, and Flight SQL one port above.
 #[derive(Clone)]
 pub struct Door {
-    /// The address.
+    /// The address of HTTP.
     pub address: SocketAddr,
     /// Who is let in.
     pub keys: Keys,
@@ -78,7 +82,7 @@ impl Door {
     /// # Errors
     /// `Invalid` where the address can be reached from outside and nobody is asked for a key, and where it
     /// can't be listened at.
-    pub(super) async fn bind(&self) -> Result<TcpListener> {
+    pub(super) async fn bind(&self) -> Result<Listeners> {
         let address = self.address;
         if !address.ip().is_loopback() {
             if !self.keys.asks() {
@@ -91,9 +95,62 @@ impl Door {
                 tracing::warn!(%address, "keys travel unencrypted; name a certificate with --tls-cert and --tls-key");
             }
         }
-        let bound = TcpListener::bind(address).await;
-        bound.map_err(|e| Error::Invalid(format!("can't listen at `{address}`: {e}; name another with --listen")))
+        let mut more = if address.port() == 0 { PAIRS_MAX } else { 1 };
+        loop {
+            more -= 1;
+            let bound = TcpListener::bind(address).await;
+            let http = bound
+                .map_err(|e| Error::Invalid(format!("can't listen at `{address}`: {e}; name another with --listen")))?;
+            match above(&http).await {
+                Ok(sql) => return Ok(Listeners { http, sql }),
+                Err(_) if more > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
+
+    /// Answers until `until` is cancelled, and lets requests that are under way end.
+    pub(super) async fn answer(&self, listener: TcpListener, routes: Router, until: CancellationToken) {
+        let until = until.cancelled_owned();
+        let served = match self.tls.clone() {
+            None => axum::serve(listener, routes).with_graceful_shutdown(until).await,
+            Some(config) => match Encrypted::new(listener, config) {
+                Ok(listener) => axum::serve(listener, routes).with_graceful_shutdown(until).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = served {
+            tracing::error!(%error, "requests are not answered any more");
+        }
+    }
+}
+
+/// The two ports of a door.
+pub(super) struct Listeners {
+    pub(super) http: TcpListener,
+    pub(super) sql: TcpListener,
+}
+
+impl Listeners {
+    /// The address of HTTP.
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.http.local_addr()
+    }
+}
+
+/// Listens one port above, where LanceDB's client looks for Flight SQL.
+async fn above(http: &TcpListener) -> Result<TcpListener> {
+    let failed = |at: &str, why: &dyn std::fmt::Display| {
+        Error::Invalid(format!(
+            "can't listen at `{at}`: {why}; Flight SQL is answered one port above HTTP: name an address with \
+             --listen whose next port is free too"
+        ))
+    };
+    let mut address = http.local_addr().map_err(|e| Error::Fatal(format!("no address to listen at: {e}")))?;
+    let shown = address.to_string();
+    let port = address.port().checked_add(1).ok_or_else(|| failed(&shown, &"it is the last port"))?;
+    address.set_port(port);
+    TcpListener::bind(address).await.map_err(|e| failed(&address.to_string(), &e))
 }
 
 /// A certificate and its key, in PEM files.
@@ -153,11 +210,10 @@ pub(super) async fn guard(Shared(keys): Shared<Keys>, request: Request, next: Ne
     if let Some(needed) = needs(&method, &path).filter(|_| keys.asks()) {
         let unknown = |why: &str| api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why);
         match key.as_deref().map(|key| keys.who(key)) {
-            None => return unknown("name a key in `x-api-key`"),
-            Some(None) => return unknown("this key is not known here"),
+            None => return unknown(NAMELESS),
+            Some(None) => return unknown(UNKNOWN),
             Some(Some((who, scope))) if scope < needed => {
-                let why = format!("the key of `{who}` may look and not change anything");
-                return api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &why);
+                return api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &may_only_look(who));
             }
             Some(Some((who, _))) => name = who.to_string(),
         }
@@ -170,9 +226,15 @@ pub(super) async fn guard(Shared(keys): Shared<Keys>, request: Request, next: Ne
         api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
     });
     if changes {
-        tracing::info!(target: "executor::audit", key = name, %method, path, request = id, status = response.status().as_u16(), "asked for");
+        write_down(&name, method.as_str(), &path, &id, response.status());
     }
     response
+}
+
+/// Writes down who asked for a change, and what became of it.
+pub(super) fn write_down(key: &str, method: &str, path: &str, request: &str, status: StatusCode) {
+    let status = status.as_u16();
+    tracing::info!(target: "executor::audit", key, method, path, request, status, "asked for");
 }
 
 fn header(request: &Request, name: &str) -> Option<String> {
@@ -235,6 +297,19 @@ mod tests {
     async fn an_address_that_others_could_reach_needs_keys() {
         let door = Door::local("0.0.0.0:0".parse().expect("an address"));
         assert!(matches!(door.bind().await, Err(Error::Invalid(why)) if why.contains("new-key")));
+    }
+
+    #[tokio::test]
+    async fn flight_sql_is_one_port_above_and_one_that_is_taken_is_named() {
+        let free = Door::local("127.0.0.1:0".parse().expect("an address"));
+        let taken = free.bind().await.expect("two free ports");
+        let (http, sql) = (taken.http.local_addr().expect("bound"), taken.sql.local_addr().expect("bound"));
+        assert_eq!(http.port() + 1, sql.port());
+        drop(taken.http);
+        let refused = Door::local(http).bind().await.map(|_| ()).expect_err("the port above is taken");
+        assert!(refused.to_string().contains(&format!("`{sql}`")), "{refused}");
+        let last = Door::local("127.0.0.1:65535".parse().expect("an address"));
+        assert!(last.bind().await.map(|_| ()).expect_err("no port above").to_string().contains("65535"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /healthz` | 200 while the process answers |
 //! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
+//! | `GET /openapi.json` | every route, in OpenAPI 3.1 |
 //! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table, or another agent has it |
 //!
 //! What LanceDB's client asks of tables and jobs is in `api`.
@@ -18,17 +19,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{self, Api};
-use super::door::{Door, Encrypted, guard};
+use super::door::{Door, Listeners, guard};
+use super::flight;
 use super::heard::Heard;
 use super::metrics::Metrics;
 use crate::env::now_ms;
 use crate::error::Result;
 use crate::registry::{HEARTBEAT, Registry};
 
+/// All routes.
+const OPENAPI: &str = include_str!("openapi.json");
 /// Ticks that may be missed before the agent counts as stuck, and a grace for a busy machine.
 const TICKS_MISSED_MAX: u64 = 3;
 const TICK_GRACE_MS: u64 = 10_000;
@@ -95,31 +98,27 @@ impl Pulse {
     }
 }
 
-/// Answers until `until` is cancelled.
-pub(super) async fn answer(door: Door, listener: TcpListener, state: State, until: CancellationToken) {
+/// Answers HTTP, and Flight SQL beside it, until `until` is cancelled.
+pub(super) async fn answer(door: Door, listeners: Listeners, state: State, until: CancellationToken) {
     let tables = state.api.clone().map(api::routes).unwrap_or_default();
     let routes = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) }))
         .route("/v1/table/{id}/evaluate", post(evaluate))
         .with_state(state.clone())
-        .merge(api::jobs::routes(state.registry))
+        .merge(api::jobs::routes(state.registry.clone()))
         .merge(tables)
         .fallback(api::no_route)
         .method_not_allowed_fallback(api::no_method)
-        .layer(axum::middleware::from_fn_with_state(door.keys, guard))
+        .layer(axum::middleware::from_fn_with_state(door.keys.clone(), guard))
         .layer(axum::middleware::map_response(announced));
-    let served = match door.tls {
-        None => axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await,
-        Some(config) => match Encrypted::new(listener, config) {
-            Ok(listener) => axum::serve(listener, routes).with_graceful_shutdown(until.cancelled_owned()).await,
-            Err(error) => Err(error),
-        },
-    };
-    if let Err(error) = served {
-        tracing::error!(%error, "HTTP is not answered any more");
+    if let Ok(address) = listeners.sql.local_addr() {
+        tracing::info!(%address, "answering Flight SQL");
     }
+    let sql = door.answer(listeners.sql, flight::routes(door.keys.clone(), state.registry), until.clone());
+    tokio::join!(sql, door.answer(listeners.http, routes, until));
 }
 
 /// What the client takes this server for.

@@ -21,6 +21,15 @@ const PREFIX: &str = "ck_";
 /// Keys in one file.
 const KEYS_MAX: usize = 10_000;
 
+/// Why a request is refused that names no key, and one whose key nobody knows.
+pub(super) const NAMELESS: &str = "name a key in `x-api-key`";
+pub(super) const UNKNOWN: &str = "this key is not known here";
+
+/// Why a request for a change is refused.
+pub(super) fn may_only_look(who: &str) -> String {
+    format!("the key of `{who}` may look and not change anything")
+}
+
 /// What a key may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -168,7 +168,8 @@ pub const OWN: &[Own] = &[
         env: "CARETAKER_LISTEN",
         value_name: "ADDRESS",
         help: "Address of this machine at which `serve` and `worker` answer HTTP, such as 127.0.0.1:9650 \
-               (localhost:9650 is the same), or off. One that others can reach needs api_keys.",
+               (localhost:9650 is the same), or off; Flight SQL is answered one port above. One that others can \
+               reach needs api_keys.",
         set: |s, text| {
             const RIGHT: &str = "write off, or an address with its port, such as 127.0.0.1:9650 or [::]:9650";
             s.listen = match text.strip_prefix("localhost:") {

@@ -49,20 +49,10 @@ struct Names {
     listed: bool,
 }
 
-const LSM: Names = Names {
-    stats: "lsm_stats",
-    shards: "buckets",
-    sstables: "generations",
-    spec: "lsm_write_spec",
-    listed: true,
-};
-const RTE: Names = Names {
-    stats: "rte_stats",
-    shards: "table_shards",
-    sstables: "sstables",
-    spec: "rte_spec",
-    listed: false,
-};
+const LSM: Names =
+    Names { stats: "lsm_stats", shards: "buckets", sstables: "generations", spec: "lsm_write_spec", listed: true };
+const RTE: Names =
+    Names { stats: "rte_stats", shards: "table_shards", sstables: "sstables", spec: "rte_spec", listed: false };
 
 /// The routes.
 pub(super) fn routes() -> Router<Api> {

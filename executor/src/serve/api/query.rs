@@ -23,8 +23,8 @@ pub(super) use self::project::Projection;
 pub(super) use self::request::Columns;
 use self::request::Query;
 use self::scan::scanners;
-pub(super) use self::union::{keys_where, rows_where};
 use self::union::{count_union, query_union};
+pub(super) use self::union::{keys_where, rows_where};
 use super::call::{Call, json as body_of};
 use super::{Answer, Api, Refused, ipc, posted, said};
 

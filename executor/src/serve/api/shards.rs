@@ -103,7 +103,8 @@ pub(super) async fn update(call: &Call, table: &Table, request: &UpdateRequest) 
     if let Some((column, _)) = request.updates.iter().find(|(column, _)| fixed.contains(column)) {
         return Err(Refused::invalid(format!("`{column}` names the row or its shard, and can't be updated")));
     }
-    let value = |name: &String| request.updates.iter().find(|(column, _)| column == name).map(|(_, value)| value.clone());
+    let value =
+        |name: &String| request.updates.iter().find(|(column, _)| column == name).map(|(_, value)| value.clone());
     let columns = schema.fields().iter().map(|field| (field.name().clone(), value(field.name()).unwrap_or_default()));
     let projection = Projection::of(&schema, Some(&Columns(columns.collect())), None)?;
     let rows = few(rows_where(&fresh, request.predicate.as_deref()).await?).await?;

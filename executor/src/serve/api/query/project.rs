@@ -36,7 +36,11 @@ impl Projection {
     ///
     /// # Errors
     /// An expression that is none, or a column that the table does not have.
-    pub(in super::super) fn of(table: &Schema, columns: Option<&Columns>, extra: Option<Field>) -> Result<Self, Refused> {
+    pub(in super::super) fn of(
+        table: &Schema,
+        columns: Option<&Columns>,
+        extra: Option<Field>,
+    ) -> Result<Self, Refused> {
         let all = || table.fields().iter().map(|field| (field.name().clone(), String::new())).collect();
         let mut columns: Vec<(String, String)> = columns.map_or_else(all, |columns| columns.0.clone());
         if let Some(extra) = &extra {

@@ -56,7 +56,8 @@ pub(super) async fn query_union(fresh: &Fresh, query: &Query) -> Result<(SchemaR
     if !search {
         return plain(fresh, query).await;
     }
-    let searches = if query.full_text_query.is_some() { vec![None] } else { (0..query.vector.0.len()).map(Some).collect() };
+    let searches =
+        if query.full_text_query.is_some() { vec![None] } else { (0..query.vector.0.len()).map(Some).collect() };
     let several = searches.len() > 1;
     let mut found = Vec::with_capacity(searches.len());
     for (at, vector) in (0i32..).zip(searches) {
@@ -208,7 +209,8 @@ async fn near(fresh: &Fresh, query: &Query, at: usize, names: &[String]) -> Resu
     let mut rows = stream(plan)?;
     let within = |distance: Option<f32>| {
         distance.is_some_and(|distance| {
-            query.lower_bound.is_none_or(|lower| distance >= lower) && query.upper_bound.is_none_or(|upper| distance < upper)
+            query.lower_bound.is_none_or(|lower| distance >= lower)
+                && query.upper_bound.is_none_or(|upper| distance < upper)
         })
     };
     let mut kept = Vec::new();
@@ -266,7 +268,8 @@ fn filtered(scanner: LsmScanner, filter: Option<&str>) -> Result<LsmScanner, Ref
 }
 
 fn stream(plan: Arc<dyn ExecutionPlan>) -> Result<Rows, Refused> {
-    let rows = plan.execute(0, Arc::new(TaskContext::default())).map_err(|e| Error::from(lance_core::Error::from(e)))?;
+    let rows =
+        plan.execute(0, Arc::new(TaskContext::default())).map_err(|e| Error::from(lance_core::Error::from(e)))?;
     Ok(rows.map_err(lance_core::Error::from).boxed())
 }
 
