@@ -34,7 +34,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use uuid::Uuid;
 
 pub use self::align::align;
-pub use self::fresh::Fresh;
+pub use self::fresh::{Fresh, left_over};
 pub use self::pressure::{Bounds, Pressure};
 pub use self::stats::MemtableStats;
 use crate::catalog::TableRef;

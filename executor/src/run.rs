@@ -1,5 +1,6 @@
 //! The only way out: work that changes a table.
 
+pub(crate) mod build;
 pub mod cleanup;
 pub(crate) mod collect;
 pub mod compact;

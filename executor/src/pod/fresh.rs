@@ -91,6 +91,20 @@ async fn unread(table: &Table, shard: Uuid) -> Result<bool> {
     Ok(next > manifest.replay_after_wal_entry_position + 1)
 }
 
+/// A shard of a table without a write spec that holds rows, left by one that it had.
+///
+/// # Errors
+/// Whatever keeps the shards from being read.
+pub async fn left_over(table: &Table) -> Result<Option<Uuid>> {
+    for shard in crate::read::shard_ids(table).await? {
+        let manifest = table.shard_manifest(shard).await?;
+        if manifest.is_some_and(|manifest| !manifest.sstables.is_empty()) || unread(table, shard).await? {
+            return Ok(Some(shard));
+        }
+    }
+    Ok(None)
+}
+
 fn snapshot(manifest: &ShardManifest, folded: u64) -> ShardSnapshot {
     let mut snapshot = ShardSnapshot::new(manifest.shard_id)
         .with_spec_id(manifest.shard_spec_id)

@@ -72,6 +72,14 @@ impl Pod {
             details.compacted_sstables.iter().map(|entry| (entry.shard_id, entry.generation)).collect();
         for shard in &self.claimed(&known.uri) {
             let Some(open) = self.held(&known.uri, *shard).await else { continue };
+            // Read anew: what another process has claimed, this one would go on answering from.
+            let newest = table.shard_manifest(*shard).await?;
+            if newest.is_some_and(|manifest| manifest.writer_epoch > open.writer.epoch()) {
+                drop(open);
+                tracing::info!(table = table.name, %shard, "another process has claimed the shard");
+                self.let_go(&known.uri, *shard).await;
+                continue;
+            }
             let folded = folded.get(shard).copied().unwrap_or(0);
             let manifest = self.told(&table, *shard, open.writer.manifest().await)?;
             let unfolded = manifest.iter().flat_map(|manifest| &manifest.sstables);

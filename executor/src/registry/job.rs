@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use lance::Dataset;
 use planner::job::JobSpec;
 use planner::policy::Policy;
 use serde::Serialize;
@@ -14,6 +15,7 @@ use crate::catalog::TableRef;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::report::JobReport;
+use crate::run::build::Build;
 
 /// Type of the job that folds.
 pub(super) const FOLD: &str = "memwal_compaction";
@@ -224,6 +226,30 @@ impl NewJob {
             spec: spec_text,
             seen: String::new(),
             need_bytes: need,
+            parent: None,
+            only_worker: None,
+            delay_ms: 0,
+        })
+    }
+
+    /// A job that builds an index that somebody asks for.
+    ///
+    /// # Errors
+    /// `Invalid` where the table can't have such an index.
+    pub(crate) fn build(table: &TableRef, build: &Build, name: &str, dataset: &Dataset) -> Result<Self> {
+        let kind = build.kind(dataset)?;
+        Ok(Self {
+            // Another kind of index of that name is the same place.
+            key: format!("create {} {name}", table.uri),
+            kind,
+            table: table.clone(),
+            shard: None,
+            lane: Some(format!("base {}", table.uri)),
+            priority: 3,
+            spec: serde_json::to_string(build).map_err(|e| Error::Fatal(format!("can't write JSON: {e}")))?,
+            seen: String::new(),
+            need_bytes: INDEX_NEED,
+            size_bytes: 0,
             parent: None,
             only_worker: None,
             delay_ms: 0,

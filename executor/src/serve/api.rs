@@ -14,6 +14,7 @@ mod lsm;
 mod operate;
 mod query;
 mod shards;
+mod spec;
 mod tables;
 mod write;
 
@@ -165,6 +166,7 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(query::routes())
         .merge(indexes::routes())
         .merge(lsm::routes())
+        .merge(spec::routes())
         .merge(operate::routes())
         .layer(axum::middleware::from_fn(whole))
         .layer(axum::middleware::from_fn(drain::drained))

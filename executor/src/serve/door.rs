@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{Request, State as Shared};
-use axum::http::{Method, StatusCode};
+use axum::extract::{MatchedPath, Request, State as Shared};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::Listener;
@@ -21,9 +21,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::api;
 use super::keys::{Keys, NAMELESS, Scope, UNKNOWN, may_only_look};
+use super::metrics::Metrics;
 use crate::error::{Error, Result};
 
 /// How long one request may take, and one that moves or searches the rows of a table: so long the client
@@ -54,6 +56,11 @@ const LONG: [&str; 9] = [
     "merge_insert",
     "query",
 ];
+/// Requests that write rows.
+const ROWS: [&str; 4] = ["delete", "insert", "merge_insert", "update"];
+/// By which a request is found again in the log.
+const REQUEST_ID: &str = "x-request-id";
+const REQUEST_ID_MAX: usize = 128;
 /// How long a client may take to agree on keys, and how many may be at it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HANDSHAKES_MAX: usize = 256;
@@ -202,33 +209,63 @@ fn time(path: &str) -> Duration {
     if last.is_some_and(|last| LONG.contains(&last)) { LONG_REQUEST } else { REQUEST }
 }
 
-/// Lets a request in, within its time, and writes down who changed something.
-pub(super) async fn guard(Shared(keys): Shared<Keys>, request: Request, next: Next) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_string());
-    let (id, key) = (header(&request, "x-request-id").unwrap_or_default(), header(&request, "x-api-key"));
-    let mut name = String::new();
-    if let Some(needed) = needs(&method, &path).filter(|_| keys.asks()) {
-        let unknown = |why: &str| api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why);
-        match key.as_deref().map(|key| keys.who(key)) {
-            None => return unknown(NAMELESS),
-            Some(None) => return unknown(UNKNOWN),
-            Some(Some((who, scope))) if scope < needed => {
-                return api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &may_only_look(who));
-            }
-            Some(Some((who, _))) => name = who.to_string(),
+/// Lets a request in, within its time; tells how it went, and writes down who changed something.
+pub(super) async fn guard(
+    Shared((keys, metrics)): Shared<(Keys, Arc<Metrics>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let began = Instant::now();
+    let (method, path, id) = (request.method().clone(), request.uri().path().to_string(), id_of(&request));
+    // Not the path: names of tables are many, and anybody may think of more.
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_string();
+    let needed = needs(&method, &path);
+    let (name, mut response) = match let_in(&keys, needed, &request) {
+        Err(refused) => (String::new(), refused),
+        Ok(name) => {
+            let time = time(&path);
+            let answered = tokio::time::timeout(time, next.run(request)).await;
+            let answered = answered.unwrap_or_else(|_| {
+                let why = format!("it took longer than {} s", time.as_secs());
+                api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
+            });
+            (name, answered)
         }
-    }
-    let changes = needs(&method, &path) == Some(Scope::Admin);
-    let time = time(&path);
-    let answered = tokio::time::timeout(time, next.run(request)).await;
-    let response = answered.unwrap_or_else(|_| {
-        let why = format!("it took longer than {} s", time.as_secs());
-        api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
-    });
-    if changes {
+    };
+    metrics.answered(&route, response.status().as_u16(), began.elapsed());
+    if needed == Some(Scope::Admin) && !writes_rows(&path) {
         write_down(&name, method.as_str(), &path, &id, response.status());
     }
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
     response
+}
+
+/// Whose key it is that comes with a request; none where nobody is asked for one.
+fn let_in(keys: &Keys, needed: Option<Scope>, request: &Request) -> Result<String, Response> {
+    let Some(needed) = needed.filter(|_| keys.asks()) else { return Ok(String::new()) };
+    let unknown = |why: &str| api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why);
+    match header(request, "x-api-key").map(|key| keys.who(&key)) {
+        None => Err(unknown(NAMELESS)),
+        Some(None) => Err(unknown(UNKNOWN)),
+        Some(Some((who, scope))) if scope < needed => {
+            Err(api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &may_only_look(who)))
+        }
+        Some(Some((who, _))) => Ok(who.to_string()),
+    }
+}
+
+/// What the client calls its request, or what it is called here.
+fn id_of(request: &Request) -> String {
+    let named = header(request, REQUEST_ID).filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_MAX);
+    named.unwrap_or_else(|| Uuid::new_v4().to_string())
+}
+
+/// Rows are what clients write all the time: who did is no operator's matter.
+fn writes_rows(path: &str) -> bool {
+    let last = path.trim_end_matches('/').rsplit('/').next();
+    path.starts_with("/v1/table/") && last.is_some_and(|last| ROWS.contains(&last))
 }
 
 /// Writes down who asked for a change, and what became of it.

@@ -46,6 +46,6 @@ impl Api {
         let known = self.root.table(name)?;
         let Some(table) = Table::find(&known.name, &known.uri, self.tender.session()).await? else { return Ok(true) };
         let forced = self.force(&table, None).await?;
-        Ok(forced.queued.is_empty() && forced.refused == 0)
+        Ok(forced.queued.is_empty() && forced.refused.is_empty())
     }
 }

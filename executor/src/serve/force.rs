@@ -1,6 +1,6 @@
 //! Passes that somebody asks for (R2.4).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use planner::job::JobSpec;
 use planner::plan::{Decision, Hold, Outcome, Trigger};
@@ -19,8 +19,8 @@ const PASS: &str = "memwal_compaction";
 pub(super) struct Forced {
     /// The jobs of passes that were dispatched.
     pub(super) queued: Vec<String>,
-    /// Shards with something to fold that a pass is at already.
-    pub(super) refused: u64,
+    /// What is at shards with something to fold, that get no second pass.
+    pub(super) refused: Vec<String>,
     /// Why others can't be folded as they are.
     pub(super) held: Vec<String>,
 }
@@ -33,9 +33,10 @@ impl Forced {
     pub(super) fn dispatched(self) -> Result<Vec<String>> {
         match self.held.first() {
             _ if !self.queued.is_empty() => Ok(self.queued),
-            _ if self.refused > 0 => {
-                Err(Error::Busy("a pass is at every shard that has something to fold; it is not queued".into()))
-            }
+            _ if !self.refused.is_empty() => Err(Error::Busy(format!(
+                "a pass is at every shard that has something to fold, and no second one is queued: {}",
+                self.refused.join("; ")
+            ))),
             Some(held) => Err(Error::Invalid(held.clone())),
             None => Ok(self.queued),
         }
@@ -62,9 +63,12 @@ impl Api {
         let mut jobs = Vec::new();
         for verdict in evaluation.plan.verdicts.iter().filter(|verdict| asked(verdict.shard.as_deref())) {
             match (&verdict.outcome, verdict.decision) {
-                (Outcome::Held { hold: Hold::Pass { .. }, .. }, Decision::Fold) => forced.refused += 1,
                 (Outcome::Held { hold, .. }, Decision::Fold) => {
-                    forced.held.push(held(verdict.shard.as_deref().unwrap_or_default(), hold));
+                    let why = held(verdict.shard.as_deref().unwrap_or_default(), hold);
+                    match hold {
+                        Hold::Pass { .. } => forced.refused.push(why),
+                        _ => forced.held.push(why),
+                    }
                 }
                 (Outcome::Due { jobs: due, .. }, Decision::Fold) => {
                     for job in due.iter().filter(|job| matches!(job, JobSpec::Fold { .. })) {
@@ -74,20 +78,28 @@ impl Api {
                 _ => {}
             }
         }
-        for queued in self.tender.registry.enqueue(jobs, 0).await? {
-            match queued {
-                Queued::Yes(job) => forced.queued.push(job),
-                Queued::Open | Queued::Fruitless => forced.refused += 1,
+        let shards: Vec<String> = jobs.iter().filter_map(|job| job.shard.clone()).collect();
+        let queued = self.tender.registry.enqueue(jobs, 0).await?;
+        let open = match queued.iter().all(|queued| matches!(queued, Queued::Yes(_))) {
+            true => BTreeMap::new(),
+            false => self.passes(table).await?,
+        };
+        for (queued, shard) in queued.into_iter().zip(shards) {
+            match (queued, open.get(&shard)) {
+                (Queued::Yes(job), _) => forced.queued.push(job),
+                (_, Some(job)) => forced.refused.push(format!("job `{job}` is at shard `{shard}`")),
+                // It has ended meanwhile.
+                (_, None) => forced.refused.push(format!("a job was at shard `{shard}`")),
             }
         }
         Ok(forced)
     }
 
-    /// The shards of a table that a pass is at, from its dispatch to its end.
+    /// The shards of a table that a pass is at, from its dispatch to its end, with its job.
     ///
     /// # Errors
     /// `Retry` or `Away` when the registry does not answer.
-    pub(super) async fn passes(&self, table: &Table) -> Result<BTreeSet<String>> {
+    pub(super) async fn passes(&self, table: &Table) -> Result<BTreeMap<String, String>> {
         let filter = Filter {
             states: vec![State::Pending, State::Running],
             kind: Some(PASS.into()),
@@ -97,7 +109,7 @@ impl Api {
             limit: PAGE_MAX,
         };
         let jobs = self.tender.registry.jobs(&filter).await?;
-        Ok(jobs.into_iter().filter(|job| job.uri == table.uri).filter_map(|job| job.shard).collect())
+        Ok(jobs.into_iter().filter(|job| job.uri == table.uri).filter_map(|job| Some((job.shard?, job.id))).collect())
     }
 
     /// A job as it is handed on: one of a pass that this process runs itself is for nobody else (R2.6).

@@ -112,7 +112,7 @@ pub(super) async fn answer(door: Door, listeners: Listeners, state: State, until
         .merge(tables)
         .fallback(api::no_route)
         .method_not_allowed_fallback(api::no_method)
-        .layer(axum::middleware::from_fn_with_state(door.keys.clone(), guard))
+        .layer(axum::middleware::from_fn_with_state((door.keys.clone(), state.metrics.clone()), guard))
         .layer(axum::middleware::map_response(announced));
     if let Ok(address) = listeners.sql.local_addr() {
         tracing::info!(%address, "answering Flight SQL");
@@ -129,6 +129,9 @@ async fn announced(mut response: Response) -> Response {
 }
 
 async fn metrics(Shared(state): Shared<State>) -> Response {
+    if let Some(api) = &state.api {
+        state.metrics.pod(&api.pod);
+    }
     match state.metrics.text(now_ms()) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),

@@ -1,6 +1,7 @@
 //! What Prometheus scrapes.
 
 mod by_table;
+mod pod;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use prometheus::{
 };
 
 use self::by_table::ByTable;
+use self::pod::OfPod;
 use crate::error::{Error, Result};
+use crate::pod::Pod;
 use crate::report::{JobEnd, JobReport};
 
 /// What each of the five numbers of coverage is (R5.1), in the order of [`Coverage::metrics`].
@@ -30,6 +33,7 @@ const COVERAGE: [&str; 5] = [
 /// Upper bounds of the histograms, seconds: an evaluation of a small local table to a day's compaction.
 const EVALUATION_SECONDS: &[f64] = &[0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const JOB_SECONDS: &[f64] = &[0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0];
+const HTTP_SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
 /// Every metric of the process.
 pub(super) struct Metrics {
@@ -53,6 +57,9 @@ pub(super) struct Metrics {
     listed: IntGauge,
     listing_failures: IntGauge,
     by_table: ByTable,
+    of_pod: OfPod,
+    http: IntCounterVec,
+    http_seconds: HistogramVec,
     store: Option<Arc<ObjectStore>>,
 }
 
@@ -81,6 +88,7 @@ impl Metrics {
         let seconds = |name, help, buckets: &[f64]| HistogramOpts::new(name, help).buckets(buckets.to_vec());
         let job_seconds = seconds("caretaker_job_seconds", "Wall time of jobs.", JOB_SECONDS);
         let evaluation = seconds("caretaker_evaluation_seconds", "Wall time of evaluations.", EVALUATION_SECONDS);
+        let http = seconds("caretaker_http_request_seconds", "Until the answer began.", HTTP_SECONDS);
         let open_jobs = Opts::new("caretaker_registry_jobs", "Jobs of the registry that wait, or run: of all tables.");
         Ok(Self {
             coverage,
@@ -107,6 +115,9 @@ impl Metrics {
             listed: gauge("caretaker_catalog_listed_timestamp_seconds", "When the catalogue was last listed.")?,
             listing_failures: gauge("caretaker_catalog_failures", "Failed listings of the catalogue in a row.")?,
             by_table: ByTable::new(a)?,
+            of_pod: OfPod::new(a)?,
+            http: counter(r, "caretaker_http_requests_total", "Requests that were answered.", &["route", "status"])?,
+            http_seconds: kept(r, HistogramVec::new(http, &["route"])?)?,
             registry: r.clone(),
             store,
         })
@@ -195,6 +206,17 @@ impl Metrics {
         };
         self.job_rows.with_label_values(job).inc_by(rows);
         self.job_bytes.with_label_values(job).inc_by(bytes);
+    }
+
+    /// A request was answered.
+    pub(super) fn answered(&self, route: &str, status: u16, took: Duration) {
+        self.http.with_label_values(&[route, &status.to_string()]).inc();
+        self.http_seconds.with_label_values(&[route]).observe(took.as_secs_f64());
+    }
+
+    /// How the shard writers are.
+    pub(super) fn pod(&self, pod: &Pod) {
+        self.of_pod.fill(pod);
     }
 
     /// Everything, as Prometheus reads it.

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::fence::{Fence, Why};
 use crate::registry::{Claim, Ended, Job, NewJob};
 use crate::report::{JobEnd, JobReport};
+use crate::run::build::Build;
 use crate::run::task::{self, Task};
 use crate::run::{JOB_ID, Progress};
 use crate::table::{Table, session};
@@ -207,6 +208,11 @@ impl Tender {
                 crate::fault::at(&table.uri, "part.after").await;
                 vec![JobReport::new(&first.kind, Vec::new(), millis(began), end)]
             }
+            Some(Spec::Build(build)) => {
+                let ran = build.run(&table, progress).boxed().await;
+                let end = ran.map_or_else(JobEnd::from, |()| JobEnd::Indexed);
+                vec![JobReport::new(&first.kind, Vec::new(), millis(began), end)]
+            }
             None => Vec::new(),
         };
         if claim.jobs.iter().any(|job| job.attempt > 1) {
@@ -259,21 +265,24 @@ enum Spec {
     Job(JobSpec),
     /// A part of what was planned.
     Part(Task),
+    /// An index that somebody asked for.
+    Build(Build),
 }
 
 impl Spec {
     fn job(self) -> Option<JobSpec> {
         match self {
             Self::Job(job) => Some(job),
-            Self::Part(_) => None,
+            Self::Part(_) | Self::Build(_) => None,
         }
     }
 }
 
 fn spec(json: &Value) -> Result<Spec> {
-    let read = match json.get("task") {
-        Some(_) => Task::deserialize(json).map(Spec::Part),
-        None => JobSpec::deserialize(json).map(Spec::Job),
+    let read = match json {
+        Value::Object(part) if part.contains_key("task") => Task::deserialize(json).map(Spec::Part),
+        Value::Object(build) if build.contains_key("create") => Build::deserialize(json).map(Spec::Build),
+        _ => JobSpec::deserialize(json).map(Spec::Job),
     };
     read.map_err(|e| {
         Error::Invalid(format!("the job's work is not understood, it may be of another version of Caretaker: {e}"))

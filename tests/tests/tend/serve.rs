@@ -11,6 +11,7 @@ use arrow_schema::{DataType, Field, Schema};
 use caretaker_tests::{Lsm, Options, column, rows};
 use executor::catalog::{Root, TableRef};
 use executor::fault::hook;
+use executor::pod::{Bounds, Pod, Pressure};
 use executor::registry::{Filter, Member, NewJob, Place, Registry, Role, State};
 use executor::serve::{Door, Service};
 use executor::table::session;
@@ -50,7 +51,8 @@ impl Serving {
 
     async fn within(root: &Path, policy: Policy, history: Registry, limits: Limits) -> Self {
         let (stop, session) = (CancellationToken::new(), session());
-        let mut tender = Tender::new(policy, session.clone(), stop.clone());
+        let drained = CancellationToken::new();
+        let mut tender = Tender::new(policy, session.clone(), drained.clone());
         tender.registry = history;
         if limits.own == 0 {
             tender = tender.offloaded();
@@ -61,6 +63,8 @@ impl Serving {
             tender: Arc::new(tender),
             member: Member::here(Role::Agent, root.to_str().unwrap()),
             limits,
+            pod: Arc::new(Pod::new(Pressure::new(Bounds::default()))),
+            drained,
             listen: Some(Door::local("127.0.0.1:0".parse().unwrap())),
         };
         let (bound, address) = tokio::sync::oneshot::channel();

@@ -1,7 +1,5 @@
 //! Indexes of a table: made, listed, told of, dropped and warmed up.
 
-mod params;
-
 use axum::Router;
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -11,9 +9,10 @@ use lance_index::{IndexCriteria, IndexDescription};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::params::CreateIndex;
 use super::call::{Call, json as body_of};
 use super::{Answer, Api, Refused, code, posted, said};
+use crate::registry::{NewJob, Queued};
+use crate::run::build::Build;
 use crate::table::Table;
 
 /// The routes.
@@ -30,31 +29,28 @@ pub(super) fn is_system(name: &str) -> bool {
     name.starts_with("__lance_")
 }
 
+/// An index is built by a job, which the client waits for, or not.
 async fn create(call: Call, body: Body) -> Answer {
-    let request: CreateIndex = body_of(body).await?;
+    let build = Build { create: body_of(body).await? };
     let table = call.table().await?;
-    if request.name().is_some_and(is_system) {
+    if build.create.name().is_some_and(is_system) {
         return Err(Refused::invalid("names of indexes that begin with `__lance_` are Lance's own"));
     }
-    build(&table, &request).await?;
-    call.api.wrote(&call.id);
-    said(json!({}))
-}
-
-/// Builds an index and commits it.
-async fn build(table: &Table, request: &CreateIndex) -> Result<(), Refused> {
-    let (column, kind, params) = request.plan(&table.dataset)?;
-    let name = request.name().map_or_else(|| format!("{column}_idx"), str::to_string);
-    if !request.replace() && !table.dataset.load_indices_by_name(&name).await?.is_empty() {
+    let planned = build.create.plan(&table.dataset)?;
+    let name = build.create.full_name(&planned.column);
+    if !build.create.replace() && !table.dataset.load_indices_by_name(&name).await?.is_empty() {
         let why = format!("index `{name}` already exists; drop it, or make it with `replace`");
         // Not 409, which the client takes for a race and tries again.
         return Err(Refused::new(StatusCode::BAD_REQUEST, code::INDEX_EXISTS, why));
     }
-    let mut dataset = (*table.dataset).clone();
-    let columns = [column.as_str()];
-    let building = dataset.create_index_builder(&columns, kind, params.as_ref()).name(name).replace(request.replace());
-    building.into_future().boxed().await?;
-    Ok(())
+    let job = NewJob::build(&call.api.table_ref(&call.id)?, &build, &name, &table.dataset)?;
+    match call.api.tender.registry.enqueue(vec![job], 0).await?.pop() {
+        Some(Queued::Yes(job)) => said(json!({ "job_id": job })),
+        _ => {
+            let why = format!("index `{name}` is being built already; wait for that, or cancel its job");
+            Err(Refused::new(StatusCode::BAD_REQUEST, code::INDEX_EXISTS, why))
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]

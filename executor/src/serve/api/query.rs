@@ -1,17 +1,19 @@
-//! `query`, `count_rows`, `explain_plan` and `analyze_plan` of a table.
+//! `query` and `count_rows` of a table; how a query is done is told in `explain`.
 
+mod explain;
 mod project;
 mod request;
 mod scan;
 mod union;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -23,22 +25,28 @@ pub(super) use self::project::Projection;
 pub(super) use self::request::Columns;
 use self::request::Query;
 use self::scan::scanners;
-use self::union::{count_union, query_union};
+use self::union::{count_union, lacks_text, query_union};
 pub(super) use self::union::{keys_where, rows_where};
 use super::call::{Call, json as body_of};
-use super::{Answer, Api, Refused, ipc, posted, said};
+use super::{Answer, Api, Refused, code, ipc, posted, said};
+use crate::pod::Fresh;
+use crate::table::Table;
 
 /// The version that a read saw; the client asks for no older one afterwards.
 const SEEN: HeaderName = HeaderName::from_static("x-lancedb-version");
 /// Which of several query vectors a row is near to.
 const QUERY_INDEX: &str = "query_index";
 
+/// How long rows that can't be searched yet are waited for, and how often it is looked.
+const FOLD: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The routes.
 pub(super) fn routes() -> Router<Api> {
     let routes = posted(Router::new(), "/v1/table/{id}/query", query);
     let routes = posted(routes, "/v1/table/{id}/count_rows", count);
-    let routes = posted(routes, "/v1/table/{id}/explain_plan", explain);
-    posted(routes, "/v1/table/{id}/analyze_plan", analyze)
+    let routes = posted(routes, "/v1/table/{id}/explain_plan", explain::explain);
+    posted(routes, "/v1/table/{id}/analyze_plan", explain::analyze)
 }
 
 /// Rows as an answer is written of them.
@@ -49,12 +57,31 @@ async fn query(call: Call, body: Body) -> Answer {
     let table = call.table_at(query.version).await?;
     // A version is the base's: shards have none.
     if query.version.is_none() && call.to_shards(&table, query.use_lsm).await? {
-        let fresh = call.fresh(&table).await?;
+        let fresh = searchable(&call, &table, &query).await?;
         let (schema, rows) = query_union(&fresh, &query).await?;
         return Ok(seen(ipc::file(&schema, rows).await?, fresh.table.version()));
     }
     let (schema, rows) = query_base(&table.dataset, &query).await?;
     Ok(seen(ipc::file(&schema, rows).await?, table.version()))
+}
+
+/// The table with what is newer, where every part can be searched as the query wants. Rows from before a full text
+/// index have none until they are in the base: they are folded then.
+async fn searchable(call: &Call, table: &Table, query: &Query) -> Result<Fresh, Refused> {
+    let began = Instant::now();
+    loop {
+        let fresh = call.fresh(table).await?;
+        let Some(column) = lacks_text(&fresh, query).await? else { return Ok(fresh) };
+        if began.elapsed() > FOLD {
+            let why = format!("rows of `{column}` that are newer than its index are being folded into it; try again");
+            return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, why));
+        }
+        if fresh.has_memtables() {
+            call.api.pod.flush(&fresh.table).await?;
+        }
+        call.api.force(&fresh.table, None).await?;
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// The rows of a table's base that a query is after.
@@ -111,33 +138,6 @@ async fn count(call: Call, body: Body) -> Answer {
     }
     let rows = table.dataset.count_rows(predicate).boxed().await?;
     Ok(seen(said(json!(rows))?, table.version()))
-}
-
-#[derive(Deserialize)]
-struct Explain {
-    #[serde(default)]
-    verbose: bool,
-    query: Query,
-}
-
-async fn explain(call: Call, body: Body) -> Answer {
-    let Explain { verbose, query } = body_of(body).await?;
-    let table = call.table_at(query.version).await?;
-    let mut plans = Vec::new();
-    for scanner in scanners(&table.dataset, &query)? {
-        plans.push(scanner.explain_plan(verbose).boxed().await?);
-    }
-    Ok(seen(said(json!(plans.join("\n")))?, table.version()))
-}
-
-async fn analyze(call: Call, body: Body) -> Answer {
-    let query: Query = body_of(body).await?;
-    let table = call.table_at(query.version).await?;
-    let mut plans = Vec::new();
-    for scanner in scanners(&table.dataset, &query)? {
-        plans.push(scanner.analyze_plan().boxed().await?);
-    }
-    Ok(seen(said(json!(plans.join("\n")))?, table.version()))
 }
 
 fn seen(mut answer: Response, version: u64) -> Response {

@@ -90,6 +90,12 @@ async fn create(call: Call, body: Body) -> Answer {
     let found = Table::find(&place.name, &place.uri, session).await?;
     let (mode, found) = match (mode.as_str(), found) {
         ("create", None) | ("exist_ok" | "existok", None) => (WriteMode::Create, None),
+        ("overwrite", Some(table)) if table.mem_wal().await?.is_some() => {
+            return Err(Refused::invalid(format!(
+                "`{}` takes LSM writes, and its shards would not be overwritten; drop it first, or unset its write spec",
+                call.id
+            )));
+        }
         ("overwrite", _) => (WriteMode::Overwrite, None),
         ("exist_ok" | "existok", Some(table)) => (WriteMode::Create, Some(table)),
         ("create", Some(_)) => return Err(exists(&call.id)),
@@ -147,7 +153,11 @@ async fn remove(call: Call) -> Answer {
     }
     let (store, folder) = (table.store(), table.base());
     validate_dataset_root_for_drop(&store, &folder).await?;
+    // A writer would go on writing to the folder's place.
+    let closed = call.api.pod.close(&table);
+    call.api.pod.release(&table.uri).await;
     store.remove_dir_all(folder).await?;
+    drop(closed);
     call.api.wrote(&call.id);
     said(json!({}))
 }
@@ -200,6 +210,14 @@ async fn versions(call: Call) -> Answer {
 async fn restore(call: Call, body: Body) -> Answer {
     let At { version } = body_of(body).await?;
     let version = version.ok_or_else(|| Refused::invalid("name the `version` to go back to"))?;
+    // What is folded is in later versions only, and in no shard any more (R2.14).
+    if call.table().await?.mem_wal().await?.is_some() {
+        return Err(Refused::invalid(format!(
+            "`{}` takes LSM writes, and rows that were folded since version {version} would be lost; read that version \
+             instead, or unset the write spec first",
+            call.id
+        )));
+    }
     let mut dataset = (*call.table_at(Some(version)).await?.dataset).clone();
     dataset.restore().await?;
     call.api.wrote(&call.id);

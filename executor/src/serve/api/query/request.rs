@@ -50,6 +50,11 @@ pub(in super::super) struct Query {
 }
 
 impl Query {
+    /// Whether it ranks rows: by a vector, or by their text.
+    pub(super) fn is_search(&self) -> bool {
+        !self.vector.0.is_empty() || self.full_text_query.is_some()
+    }
+
     /// Rows at most, and rows that are left out before them.
     pub(super) fn page(&self) -> (Option<i64>, Option<i64>) {
         // More than any table has, as the client writes all rows.

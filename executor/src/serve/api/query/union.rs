@@ -24,8 +24,9 @@ use lance::dataset::mem_wal::LsmScanner;
 use lance::index::DatasetIndexExt;
 use lance_index::vector::flat::compute_distance;
 use lance_linalg::distance::DistanceType;
+use lance_table::format::IndexMetadata;
 
-use super::super::{Refused, code};
+use super::super::Refused;
 use super::project::Projection;
 use super::request::Query;
 use super::scan::{metric_of, scanners, target};
@@ -38,6 +39,8 @@ const DISTANCE: &str = "_distance";
 const SCORE: &str = "_score";
 /// How often more of the base's best are asked for, each time twice as many.
 const ASKED_MAX: u32 = 8;
+/// Newer rows that are held at once while the nearest are looked for.
+const HELD_MAX: usize = 16_384;
 /// Rows of one answer of a search.
 const ROWS_MAX: u64 = 1_000_000;
 
@@ -52,8 +55,7 @@ pub(super) async fn query_union(fresh: &Fresh, query: &Query) -> Result<(SchemaR
     if fresh.is_empty() {
         return super::query_base(&fresh.table.dataset, query).await;
     }
-    let search = if query.vector.0.is_empty() { query.full_text_query.is_some() } else { true };
-    if !search {
+    if !query.is_search() {
         return plain(fresh, query).await;
     }
     let searches =
@@ -96,6 +98,14 @@ pub(in super::super) async fn rows_where(fresh: &Fresh, predicate: Option<&str>)
 }
 
 async fn plain(fresh: &Fresh, query: &Query) -> Result<(SchemaRef, Rows), Refused> {
+    let (projection, plan) = plain_plan(fresh, query).await?;
+    let schema = projection.schema.clone();
+    let rows = stream(plan)?.map(move |batch| projection.apply(&batch?).map_err(lance)).boxed();
+    Ok((schema, rows))
+}
+
+/// How rows are read that nothing is searched in.
+pub(super) async fn plain_plan(fresh: &Fresh, query: &Query) -> Result<(Projection, Arc<dyn ExecutionPlan>), Refused> {
     let schema = Schema::from(fresh.table.dataset.schema());
     let projection = Projection::of(&schema, query.columns.as_ref(), None)?;
     let mut names = projection.needs.clone();
@@ -103,27 +113,22 @@ async fn plain(fresh: &Fresh, query: &Query) -> Result<(SchemaRef, Rows), Refuse
     names.extend(fresh.table.primary_key());
     let scanner = filtered(fresh.union().project(&distinct(names))?, query.filter.as_deref())?;
     let (limit, offset) = query.page();
-    let plan = match &query.order_by {
-        None => scanner.limit(limit, offset)?.create_plan().boxed().await?,
-        Some(order) => {
-            let plan = scanner.create_plan().boxed().await?;
-            let keys = order.iter().map(|key| {
-                let options = arrow_schema::SortOptions { descending: !key.ascending, nulls_first: key.nulls_first };
-                let column = col(&key.column_name, plan.schema().as_ref());
-                column.map(|expr| PhysicalSortExpr { expr, options })
-            });
-            let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| Refused::invalid(e.to_string()))?;
-            let Some(keys) = LexOrdering::new(keys) else { return Err(Refused::invalid("`order_by` names no column")) };
-            let (skip, fetch) = (offset.unwrap_or(0), limit);
-            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-            let fetch = fetch.map(|fetch| usize::try_from(fetch).unwrap_or(usize::MAX));
-            let sorted = SortExec::new(keys, plan).with_fetch(fetch.map(|fetch| fetch.saturating_add(skip)));
-            Arc::new(GlobalLimitExec::new(Arc::new(sorted), skip, fetch)) as Arc<dyn ExecutionPlan>
-        }
+    let Some(order) = &query.order_by else {
+        return Ok((projection, scanner.limit(limit, offset)?.create_plan().boxed().await?));
     };
-    let schema = projection.schema.clone();
-    let rows = stream(plan)?.map(move |batch| projection.apply(&batch?).map_err(lance)).boxed();
-    Ok((schema, rows))
+    let plan = scanner.create_plan().boxed().await?;
+    let keys = order.iter().map(|key| {
+        let options = arrow_schema::SortOptions { descending: !key.ascending, nulls_first: key.nulls_first };
+        let column = col(&key.column_name, plan.schema().as_ref());
+        column.map(|expr| PhysicalSortExpr { expr, options })
+    });
+    let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| Refused::invalid(e.to_string()))?;
+    let Some(keys) = LexOrdering::new(keys) else { return Err(Refused::invalid("`order_by` names no column")) };
+    let (skip, fetch) = (offset.unwrap_or(0), limit);
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let fetch = fetch.map(|fetch| usize::try_from(fetch).unwrap_or(usize::MAX));
+    let sorted = SortExec::new(keys, plan).with_fetch(fetch.map(|fetch| fetch.saturating_add(skip)));
+    Ok((projection, Arc::new(GlobalLimitExec::new(Arc::new(sorted), skip, fetch))))
 }
 
 /// The best rows of one search.
@@ -143,7 +148,7 @@ async fn best(fresh: &Fresh, query: &Query, vector: Option<usize>) -> Result<Rec
     let names = distinct(names);
     let base = of_base(fresh, query, vector, &names, wanted).boxed().await?;
     let newer = match vector {
-        Some(at) => near(fresh, query, at, &names).boxed().await?,
+        Some(at) => near(fresh, query, at, &names, wanted).boxed().await?,
         None => matching(fresh, query, &names, wanted).boxed().await?,
     };
     let mut columns = names.clone();
@@ -197,45 +202,59 @@ async fn of_base(
     Ok(Vec::new())
 }
 
-/// Every newer row with its distance.
-async fn near(fresh: &Fresh, query: &Query, at: usize, names: &[String]) -> Result<Vec<RecordBatch>, Refused> {
+/// The newer rows that are nearest: each is looked at, and few are held.
+async fn near(
+    fresh: &Fresh,
+    query: &Query,
+    at: usize,
+    names: &[String],
+    wanted: u64,
+) -> Result<Vec<RecordBatch>, Refused> {
     let dataset = &fresh.table.dataset;
     let (column, vector) = target(dataset, query, at)?;
     let metric: DistanceType = metric_of(dataset, query, &column).await?;
     let mut with = names.to_vec();
     with.push(column.clone());
-    let filter = query.filter.as_deref().filter(|_| query.prefilter);
-    let plan = filtered(fresh.only().project(&distinct(with))?, filter)?.create_plan().boxed().await?;
-    let mut rows = stream(plan)?;
+    let mut rows = stream(newer_plan(fresh, query, with).await?)?;
     let within = |distance: Option<f32>| {
         distance.is_some_and(|distance| {
             query.lower_bound.is_none_or(|lower| distance >= lower)
                 && query.upper_bound.is_none_or(|upper| distance < upper)
         })
     };
-    let mut kept = Vec::new();
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+    let (mut kept, mut held) = (Vec::new(), 0);
     while let Some(batch) = rows.try_next().await? {
-        if batch.num_rows() > 0 {
-            let batch = compute_distance(vector.clone(), metric, &column, batch).await?;
-            let keep: BooleanArray = scores(&batch, DISTANCE)?.iter().map(|distance| Some(within(distance))).collect();
-            kept.push(filter_record_batch(&batch, &keep)?);
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        let batch = compute_distance(vector.clone(), metric, &column, batch).await?;
+        let keep: BooleanArray = scores(&batch, DISTANCE)?.iter().map(|distance| Some(within(distance))).collect();
+        let batch = filter_record_batch(&batch, &keep)?;
+        held += batch.num_rows();
+        kept.push(batch);
+        if held > wanted.saturating_mul(2).max(HELD_MAX) {
+            let nearest = ranked(&concat_batches(&kept[0].schema(), &kept)?, DISTANCE, wanted)?;
+            (held, kept) = (nearest.num_rows(), vec![nearest]);
         }
     }
     Ok(kept)
+}
+
+/// How newer rows are read, where the filter comes first.
+pub(super) async fn newer_plan(
+    fresh: &Fresh,
+    query: &Query,
+    names: Vec<String>,
+) -> Result<Arc<dyn ExecutionPlan>, Refused> {
+    let filter = query.filter.as_deref().filter(|_| query.prefilter);
+    Ok(filtered(fresh.only().project(&distinct(names))?, filter)?.create_plan().boxed().await?)
 }
 
 /// The newer rows whose text fits best.
 async fn matching(fresh: &Fresh, query: &Query, names: &[String], wanted: u64) -> Result<Vec<RecordBatch>, Refused> {
     let Some(text) = &query.full_text_query else { return Ok(Vec::new()) };
     let text = text.query()?;
-    let columns = text.columns();
-    let [column] = columns.iter().collect::<Vec<_>>()[..] else {
-        return Err(Refused::invalid("name the one column whose text is searched: its table takes LSM writes"));
-    };
-    if !fresh.memtables_have_text(column) || !indexed(fresh, column).await? {
-        let why = format!("rows of `{column}` that are newer than its index are being folded into it; try again");
-        return Err(Refused::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, why));
-    }
     let filter = query.filter.as_deref().filter(|_| query.prefilter);
     let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
     let scanner = filtered(fresh.only().project(names)?, filter)?;
@@ -243,16 +262,37 @@ async fn matching(fresh: &Fresh, query: &Query, names: &[String], wanted: u64) -
     Ok(stream(plan)?.try_collect().await?)
 }
 
-/// Whether every SSTable has an index on a column's text: one from before the index has none.
+/// The column whose text is searched, where newer rows have no index on it yet: those from before the index.
+///
+/// # Errors
+/// The query is about several columns.
+pub(super) async fn lacks_text(fresh: &Fresh, query: &Query) -> Result<Option<String>, Refused> {
+    let Some(text) = query.full_text_query.as_ref().filter(|_| !fresh.is_empty()) else { return Ok(None) };
+    let columns = text.query()?.columns();
+    let [column] = columns.iter().collect::<Vec<_>>()[..] else {
+        return Err(Refused::invalid("name the one column whose text is searched: its table takes LSM writes"));
+    };
+    let known = fresh.table.dataset.schema().field(column).map(|field| field.id);
+    let base = fresh.table.dataset.load_indices().await?;
+    if !base.iter().any(|index| known.is_some_and(|id| is_text(index, id))) {
+        return Err(Refused::invalid(format!("`{column}` has no full text index; make one with create_index")));
+    }
+    let has = fresh.memtables_have_text(column) && indexed(fresh, column).await?;
+    Ok((!has).then(|| column.clone()))
+}
+
+fn is_text(index: &IndexMetadata, field: i32) -> bool {
+    let details = index.index_details.as_ref();
+    index.fields.contains(&field) && details.is_some_and(|of| of.type_url.ends_with("InvertedIndexDetails"))
+}
+
+/// Whether every SSTable has an index on a column's text.
 async fn indexed(fresh: &Fresh, column: &str) -> Result<bool, Refused> {
     for (shard, path) in fresh.sstables() {
         let sstable = fresh.table.open_sstable(&shard, path).await?;
         let Some(field) = sstable.schema().field(column) else { return Ok(false) };
         let indexes = sstable.load_indices().await?;
-        let text = |url: &str| url.ends_with("InvertedIndexDetails");
-        let has = indexes.iter().any(|index| {
-            index.fields.contains(&field.id) && index.index_details.as_ref().is_some_and(|of| text(&of.type_url))
-        });
+        let has = indexes.iter().any(|index| is_text(index, field.id));
         if !has {
             return Ok(false);
         }

@@ -14,18 +14,17 @@ use lance_index::vector::ivf::IvfBuildParams;
 use lance_index::vector::pq::PQBuildParams;
 use lance_index::vector::sq::builder::SQBuildParams;
 use lance_linalg::distance::DistanceType;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::Refused;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Bits of a code of a product quantizer, as the client has it.
 const PQ_BITS: u32 = 8;
 
 /// An index that a client asks for; parameters of its kind lie beside the rest.
-#[derive(Deserialize)]
-pub(in super::super) struct CreateIndex {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CreateIndex {
     column: String,
     name: Option<String>,
     #[serde(default = "yes")]
@@ -72,17 +71,29 @@ impl Default for OfVectors {
     }
 }
 
-/// The column, the kind and its parameters.
-pub(super) type Planned = (String, IndexType, Box<dyn IndexParams>);
+/// What Lance is to build.
+pub(crate) struct Planned {
+    /// The column's path.
+    pub(crate) column: String,
+    pub(crate) kind: IndexType,
+    pub(crate) params: Box<dyn IndexParams>,
+    /// The kind as job types spell it: `ivf_pq`, `btree`.
+    pub(crate) algorithm: String,
+}
 
 impl CreateIndex {
     /// The name the client gives it.
-    pub(super) fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty())
     }
 
+    /// The name that the index gets.
+    pub(crate) fn full_name(&self, column: &str) -> String {
+        self.name().map_or_else(|| format!("{column}_idx"), str::to_string)
+    }
+
     /// Whether it takes the place of one of its name.
-    pub(super) fn replace(&self) -> bool {
+    pub(crate) fn replace(&self) -> bool {
         self.replace
     }
 
@@ -90,32 +101,37 @@ impl CreateIndex {
     ///
     /// # Errors
     /// There is no such column or kind, or the kind is not for the column.
-    pub(super) fn plan(&self, dataset: &Dataset) -> Result<Planned, Refused> {
+    pub(crate) fn plan(&self, dataset: &Dataset) -> Result<Planned> {
         let schema = dataset.schema();
         let path = schema.resolve_case_insensitive(&self.column).ok_or_else(|| {
             let names = schema.field_paths().join(", ");
-            Refused::invalid(format!("the table has no column `{}`; it has {names}", self.column))
+            invalid(format!("the table has no column `{}`; it has {names}", self.column))
         })?;
         let names: Vec<&str> = path.iter().map(|field| field.name.as_str()).collect();
         let column = lance_core::datatypes::format_field_path(&names);
         let field = path.last().map(|field| Field::from(*field));
-        let field = field.ok_or_else(|| Refused::invalid("name a column"))?;
+        let field = field.ok_or_else(|| invalid("name a column"))?;
         let dimension = dimension(field.data_type());
-        let kind = self.index_type.as_deref().unwrap_or_default().to_ascii_uppercase();
-        let (kind, params): (IndexType, Box<dyn IndexParams>) = match kind.as_str() {
-            "" | "AUTO" if dimension.is_some() => self.of_vectors("IVF_PQ", &field, dimension)?,
-            "" | "AUTO" | "BTREE" | "SCALAR" => self.of_values(BuiltinIndexType::BTree, IndexType::BTree),
+        let asked = match self.index_type.as_deref().unwrap_or_default().to_ascii_uppercase().as_str() {
+            "" | "AUTO" if dimension.is_some() => "IVF_PQ".to_string(),
+            "" | "AUTO" | "SCALAR" => "BTREE".into(),
+            "INVERTED" => "FTS".into(),
+            "BLOOMFILTER" => "BLOOM_FILTER".into(),
+            known => known.into(),
+        };
+        let (kind, params): (IndexType, Box<dyn IndexParams>) = match asked.as_str() {
+            "BTREE" => self.of_values(BuiltinIndexType::BTree, IndexType::BTree),
             "BITMAP" => self.of_values(BuiltinIndexType::Bitmap, IndexType::Bitmap),
             "LABEL_LIST" => self.of_values(BuiltinIndexType::LabelList, IndexType::LabelList),
             "ZONEMAP" => self.of_values(BuiltinIndexType::ZoneMap, IndexType::ZoneMap),
             "NGRAM" => self.of_values(BuiltinIndexType::NGram, IndexType::NGram),
-            "BLOOM_FILTER" | "BLOOMFILTER" => self.of_values(BuiltinIndexType::BloomFilter, IndexType::BloomFilter),
+            "BLOOM_FILTER" => self.of_values(BuiltinIndexType::BloomFilter, IndexType::BloomFilter),
             "RTREE" => self.of_values(BuiltinIndexType::RTree, IndexType::RTree),
             "FM" => self.of_values(BuiltinIndexType::Fm, IndexType::Fm),
-            "FTS" | "INVERTED" => (IndexType::Inverted, Box::new(self.of_words()?)),
+            "FTS" => (IndexType::Inverted, Box::new(self.of_words()?)),
             vectors => self.of_vectors(vectors, &field, dimension)?,
         };
-        Ok((column, kind, params))
+        Ok(Planned { column, kind, params, algorithm: asked.to_ascii_lowercase() })
     }
 
     fn of_values(&self, builtin: BuiltinIndexType, kind: IndexType) -> (IndexType, Box<dyn IndexParams>) {
@@ -124,10 +140,10 @@ impl CreateIndex {
         (kind, Box::new(if self.params.is_empty() { params } else { params.with_params(&self.params) }))
     }
 
-    fn of_words(&self) -> Result<InvertedIndexParams, Refused> {
+    fn of_words(&self) -> Result<InvertedIndexParams> {
         let params: InvertedIndexParams = serde_json::from_value(json!(self.params))
-            .map_err(|e| Refused::invalid(format!("the parameters are none of a full text index: {e}")))?;
-        params.build().map_err(|e| Refused::invalid(format!("words can't be cut like that: {}", Error::from(e))))?;
+            .map_err(|e| invalid(format!("the parameters are none of a full text index: {e}")))?;
+        params.build().map_err(|e| invalid(format!("words can't be cut like that: {}", Error::from(e))))?;
         Ok(params)
     }
 
@@ -136,10 +152,11 @@ impl CreateIndex {
         kind: &str,
         field: &Field,
         dimension: Option<u32>,
-    ) -> Result<(IndexType, Box<dyn IndexParams>), Refused> {
+    ) -> Result<(IndexType, Box<dyn IndexParams>)> {
         let asked: OfVectors = serde_json::from_value(json!(self.params))
-            .map_err(|e| Refused::invalid(format!("the parameters are none of an index of vectors: {e}")))?;
-        let metric = DistanceType::try_from(asked.metric_type.as_deref().unwrap_or("l2"))?;
+            .map_err(|e| invalid(format!("the parameters are none of an index of vectors: {e}")))?;
+        let metric =
+            DistanceType::try_from(asked.metric_type.as_deref().unwrap_or("l2")).map_err(|e| invalid(e.to_string()))?;
         let ivf = asked.ivf();
         let hnsw = HnswBuildParams::default()
             .num_edges(asked.m.get() as usize)
@@ -153,11 +170,11 @@ impl CreateIndex {
             "IVF_HNSW_FLAT" => VectorIndexParams::ivf_hnsw(metric, ivf, hnsw),
             "IVF_HNSW_SQ" => VectorIndexParams::with_ivf_hnsw_sq_params(metric, ivf, hnsw, sq),
             "IVF_HNSW_PQ" => VectorIndexParams::with_ivf_hnsw_pq_params(metric, ivf, hnsw, asked.pq(dimension)?),
-            odd => return Err(Refused::invalid(format!("`{odd}` is no kind of index"))),
+            odd => return Err(invalid(format!("`{odd}` is no kind of index"))),
         };
         if dimension.is_none() {
             let why = format!("`{}` is {}: `{kind}` is for vectors", self.column, field.data_type());
-            return Err(Refused::invalid(why));
+            return Err(invalid(why));
         }
         Ok((IndexType::Vector, Box::new(params)))
     }
@@ -175,29 +192,33 @@ impl OfVectors {
         ivf
     }
 
-    fn pq(&self, dimension: Option<u32>) -> Result<PQBuildParams, Refused> {
+    fn pq(&self, dimension: Option<u32>) -> Result<PQBuildParams> {
         let bits = self.num_bits.unwrap_or(PQ_BITS);
         if !matches!(bits, 4 | 8) {
-            return Err(Refused::invalid(format!("`num_bits` of a product quantizer is 4 or 8, not {bits}")));
+            return Err(invalid(format!("`num_bits` of a product quantizer is 4 or 8, not {bits}")));
         }
         let dimension = dimension.unwrap_or(1);
         let parts = self.num_sub_vectors.map_or_else(|| sub_vectors(dimension, bits), NonZeroU32::get);
         if !dimension.is_multiple_of(parts) {
             let why = format!("vectors of {dimension} numbers can't be cut in {parts} equal parts");
-            return Err(Refused::invalid(why));
+            return Err(invalid(why));
         }
         let mut pq = PQBuildParams::new(parts as usize, bits as usize);
         pq.max_iters = self.max_iterations.get() as usize;
         Ok(pq)
     }
 
-    fn rq(&self) -> Result<RQBuildParams, Refused> {
+    fn rq(&self) -> Result<RQBuildParams> {
         let Some(bits) = self.num_bits else { return Ok(RQBuildParams::default()) };
         match u8::try_from(bits) {
             Ok(bits @ 1..=9) => Ok(RQBuildParams::new(bits)),
-            _ => Err(Refused::invalid(format!("`num_bits` of this quantizer is 1 to 9, not {bits}"))),
+            _ => Err(invalid(format!("`num_bits` of this quantizer is 1 to 9, not {bits}"))),
         }
     }
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::Invalid(why.into())
 }
 
 /// Parts of a vector that are quantized each, as LanceDB suggests.

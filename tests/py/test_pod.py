@@ -1,0 +1,273 @@
+"""A table that takes LSM writes, over the wire: what is acknowledged is read, and nothing is lost."""
+
+import client  # first: it quiets the libraries
+
+import threading
+
+import lance
+import lancedb
+import pyarrow as pa
+import pytest
+
+import remote
+from conftest import table_path
+from remote import MINUTE, Pod, ask, held
+from waiting import until
+
+SPECS = {
+    "unsharded": lancedb.LsmWriteSpec.unsharded,
+    "bucket": lambda: lancedb.LsmWriteSpec.bucket("id", 3),
+    "identity": lambda: lancedb.LsmWriteSpec.identity("id"),
+}
+# Nothing is folded unless somebody asks.
+IDLE = {"WAL_COMPACT_TRIGGER_COUNT": "100", "WAL_MAX_DATA_AGE_SECS": "3600", "RETIRE_DELAY_SECS": "0"}
+
+
+@pytest.fixture
+def pod(root):
+    root.mkdir()
+    with Pod(root, **IDLE) as pod:
+        yield pod
+
+
+def base(root, name="t"):
+    """What the base alone holds, read with no server between."""
+    table = lance.dataset(str(table_path(root, name))).to_table(columns=["id", "n"]).to_pydict()
+    return dict(zip(table["id"], table["n"]))
+
+
+def listed(table):
+    """SSTables that are not folded."""
+    return [one for bucket in table.get_lsm_stats()["buckets"] for one in bucket["generations"]]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_write_is_read_at_once_and_stays_read_when_it_is_folded(root, pod, spec):
+    table = remote.create(remote.connect(pod.url), pairs=[(key, 0) for key in range(4)], spec=SPECS[spec]())
+    expected = {key: 0 for key in range(4)}
+    for turn in range(1, 4):
+        pairs = [(key, turn) for key in range(turn, turn + 3)]
+        remote.upsert(table, pairs)
+        expected |= dict(pairs)
+        assert held(table) == held(table, True) == expected
+        assert held(table, False) == {key: 0 for key in range(4)}
+        assert table.count_rows() == len(expected)
+        assert table.count_rows(f"n = {turn}") == 3
+    table.delete("id = 2")
+    expected.pop(2)
+    assert held(table) == expected and table.count_rows() == len(expected)
+    table.update(where="id = 3", values={"n": 99})
+    expected[3] = 99
+    assert held(table) == expected
+    table.add(remote.rows([(50, 1)]))
+    expected[50] = 1
+    assert held(table) == expected
+    assert base(root) == {key: 0 for key in range(4)}
+
+    table.checkpoint_lsm()
+    assert listed(table) == []
+    assert base(root) == held(table) == held(table, False) == expected
+    remote.upsert(table, [(2, 7)])
+    assert held(table) == expected | {2: 7}
+
+
+def test_a_flush_is_done_when_it_answers_and_an_empty_one_leaves_nothing(root, pod):
+    table = remote.create(remote.connect(pod.url))
+    table.flush_lsm()
+    assert listed(table) == []
+    remote.upsert(table, [(1, 1)])
+    table.flush_lsm()
+    table.flush_lsm()
+    assert len(listed(table)) == 1
+    assert held(table) == {1: 1}
+
+
+def test_an_acknowledged_row_outlives_a_kill(root):
+    root.mkdir()
+    with Pod(root, **IDLE) as pod:
+        table = remote.create(remote.connect(pod.url), spec=lancedb.LsmWriteSpec.bucket("id", 2))
+        acknowledged, stop = {}, threading.Event()
+
+        def write(first):
+            for turn in range(1, 1_000):
+                if stop.is_set():
+                    return
+                try:
+                    remote.upsert(table, [(first, turn), (first + 1, turn)])
+                except Exception:
+                    return
+                acknowledged[first] = acknowledged[first + 1] = turn
+
+        threads = [threading.Thread(target=write, args=(first,)) for first in range(0, 40, 10)]
+        [thread.start() for thread in threads]
+        until(lambda: len(acknowledged) == 8 and min(acknowledged.values()) > 3, "nothing is acknowledged")
+        pod.kill()
+        stop.set()
+        [thread.join() for thread in threads]
+        pod.start()
+        found = held(remote.connect(pod.url).open_table("t"))
+        # A request under way when the process died may have been written.
+        assert all(turn <= found[key] <= turn + 1 for key, turn in acknowledged.items()), (acknowledged, found)
+
+
+def test_of_two_pods_the_one_that_was_fenced_says_so_and_the_table_holds_what_both_wrote(root):
+    root.mkdir()
+    with Pod(root, **IDLE) as one, Pod(root, **IDLE) as two:
+        remote.create(remote.connect(one.url))
+        first, second = (remote.connect(pod.url, **remote.ONCE).open_table("t") for pod in (one, two))
+        remote.upsert(first, [(1, 1), (2, 1)])
+        remote.upsert(second, [(2, 2), (3, 2)])
+        with pytest.raises(Exception, match="421") as fenced:
+            remote.upsert(first, [(4, 1)])
+        assert '"code":19' in str(fenced.value)
+        # It claims the shard again, and reads what the other wrote.
+        remote.upsert(first, [(5, 3)])
+        found = held(first)
+        assert found.pop(4, 1) == 1
+        assert found == {1: 1, 2: 2, 3: 2, 5: 3}
+        # The other notices by itself.
+        until(lambda: held(second) .keys() >= {5}, "it answers from what it had before it was fenced")
+
+
+def test_a_pod_that_is_told_to_stop_leaves_everything_in_the_base(root):
+    root.mkdir()
+    with Pod(root, **IDLE) as pod:
+        table = remote.create(remote.connect(pod.url), pairs=[(0, 0)], spec=lancedb.LsmWriteSpec.bucket("id", 2))
+        remote.upsert(table, [(key, 1) for key in range(20)])
+        table.delete("id = 3")
+        assert base(root) == {0: 0}
+        assert pod.stop() == 0
+        assert base(root) == {key: 1 for key in range(20) if key != 3}
+        # The next one can write at once.
+        pod.start()
+        remote.upsert(remote.connect(pod.url).open_table("t"), [(3, 2)])
+
+
+def test_a_pod_that_is_drained_refuses_writes_and_answers_reads(root, pod):
+    table = remote.create(remote.connect(pod.url, **remote.ONCE))
+    remote.upsert(table, [(1, 1)])
+    assert ask(pod.url, "/v1/drain") == (202, {"draining": True})
+    with pytest.raises(Exception, match="503") as refused:
+        remote.upsert(table, [(2, 1)])
+    assert '"code":19' in str(refused.value)
+    with pytest.raises(Exception, match="503"):
+        table.flush_lsm()
+    assert held(table) == {1: 1}
+    until(lambda: base(root) == {1: 1}, "it is not folded")
+
+
+def test_writers_are_slowed_down_and_then_refused_until_somebody_folds(root):
+    root.mkdir()
+    bounds = {"CARETAKER_POD_SLOW_SSTABLES": "2", "CARETAKER_POD_STOP_SSTABLES": "4"}
+    with Pod(root, **IDLE, **bounds) as pod:
+        db = remote.connect(pod.url, **remote.ONCE)
+        table = db.create_table("t", remote.rows([]))
+        small = lancedb.LsmWriteSpec.unsharded().with_writer_config_defaults({"max_memtable_rows": "64"})
+        table.set_lsm_write_spec(small)
+        written, refused = {}, None
+        for turn in range(40):
+            pairs = [(turn * 64 + key, turn) for key in range(64)]
+            try:
+                remote.upsert(table, pairs)
+                written |= dict(pairs)
+            except Exception as error:
+                refused = str(error)
+                break
+        assert refused and "429" in refused and '"code":21' in refused, refused
+        assert held(table) == written
+        assert pod.value("caretaker_pod_writes_refused_total") >= 1
+        assert pod.value("caretaker_pod_writes_delayed_total") >= 1
+        assert pod.value("caretaker_pod_unfolded_sstables") >= 4
+        table.checkpoint_lsm()
+        until(lambda: pod.value("caretaker_pod_unfolded_sstables") == 0, "the pod does not see that it was folded")
+        remote.upsert(table, [(-1, 1)])
+        assert held(table) == written | {-1: 1}
+
+
+def test_memory_stays_within_its_bound(root):
+    root.mkdir()
+    with Pod(root, **IDLE, CARETAKER_POD_MEMORY_BYTES=str(24 << 20)) as pod:
+        db = remote.connect(pod.url)
+        schema = pa.schema([client.key_field("id", pa.int64()), pa.field("data", pa.binary())])
+        table = db.create_table("t", schema=schema)
+        table.set_lsm_write_spec(lancedb.LsmWriteSpec.unsharded())
+        merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        for turn in range(30):
+            data = [bytes([turn, key]) * (1 << 18) for key in range(4)]
+            ids = [turn * 4 + key for key in range(4)]
+            merge.execute(pa.table({"id": ids, "data": data}, schema=schema))
+            assert pod.value("caretaker_pod_memory_bytes") < 48 << 20
+        assert pod.value("caretaker_pod_reliefs_total") >= 1
+        assert table.count_rows() == 120
+
+
+def test_old_rows_do_not_stay_in_memory(root):
+    root.mkdir()
+    with Pod(root, **(IDLE | {"WAL_MAX_DATA_AGE_SECS": "2"})) as pod:
+        table = remote.create(remote.connect(pod.url))
+        remote.upsert(table, [(1, 1)])
+        until(lambda: base(root) == {1: 1}, "they are neither flushed nor folded")
+
+
+def test_a_shard_that_a_pass_is_at_is_refused_and_the_answer_names_the_job(root):
+    root.mkdir()
+    # Where no pass runs by itself: what is queued stays.
+    with Pod(root, **IDLE, CARETAKER_WORKER_JOBS="0") as pod:
+        table = remote.create(remote.connect(pod.url))
+        remote.upsert(table, [(1, 1)])
+        table.flush_lsm()
+        status, answer = ask(pod.url, "/v1/compact", {"table": "t"})
+        assert status == 202
+        [job] = answer["jobs"]
+        for _ in range(2):
+            status, answer = ask(pod.url, "/v1/compact", {"table": "t"})
+            assert (status, answer["code"]) == (429, 21) and job in answer["error"]
+        assert ask(pod.url, "/v1/table/t/compact_lsm")[0] == 429
+        jobs = ask(pod.url, "/v1/jobs/list", {})[1]["jobs"]
+        assert [one["job_id"] for one in jobs] == [job]
+
+
+def test_a_write_spec_that_comes_back_brings_back_no_old_row(root, pod):
+    table = remote.create(remote.connect(pod.url))
+    remote.upsert(table, [(1, 1), (2, 1)])
+    table.unset_lsm_write_spec()
+    assert base(root) == held(table) == {1: 1, 2: 1}
+    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(remote.rows([(1, 2)]))
+    assert base(root) == {1: 2, 2: 1}
+    table.set_lsm_write_spec(lancedb.LsmWriteSpec.unsharded())
+    assert held(table) == {1: 2, 2: 1}
+    remote.upsert(table, [(2, 3)])
+    table.checkpoint_lsm()
+    assert base(root) == {1: 2, 2: 3}
+
+
+def test_a_dropped_table_is_gone_and_its_name_is_free(root, pod):
+    db = remote.connect(pod.url)
+    remote.upsert(remote.create(db), [(1, 1)])
+    db.drop_table("t")
+    assert not table_path(root, "t").exists() and list(db.table_names()) == []
+    table = remote.create(db)
+    assert held(table) == {}
+    remote.upsert(table, [(2, 2)])
+    assert held(table) == {2: 2}
+
+
+def test_columns_and_indexes_that_come_later_reach_the_writers(root, pod):
+    db = remote.connect(pod.url)
+    table = remote.create(db, pairs=[(key, 0) for key in range(20)])
+    remote.upsert(table, [(1, 1), (30, 1)])
+    table.create_fts_index("v", wait_timeout=client.timedelta(seconds=MINUTE))
+    found = table.search("30", query_type="fts", fts_columns="v").select(["id"]).limit(10).to_list()
+    assert [row["id"] for row in found] == [30]
+    remote.upsert(table, [(31, 2)])
+    found = table.search("31", query_type="fts", fts_columns="v").select(["id"]).limit(10).to_list()
+    assert [row["id"] for row in found] == [31]
+    table.add_columns({"more": "cast(null as bigint)"})
+    table = db.open_table("t")
+    remote.upsert(table, [(32, 3)])
+    assert held(table)[32] == 3 and held(table)[1] == 1
+    more = pa.table({"id": [1], "n": [5], "v": ["1 of 5"], "more": [9]}, schema=table.schema)
+    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(more)
+    assert table.search().where("more = 9").select(["id", "n"]).limit(10).to_list() == [{"id": 1, "n": 5}]
+    table.checkpoint_lsm()
+    assert base(root)[1] == 5
