@@ -277,7 +277,8 @@ impl Pod {
             let seen = OwnedRwLockReadGuard::try_map(place.open.clone().read_owned().await, Option::as_ref);
             match seen {
                 Ok(open) if open.schema == *table.dataset().schema() => return Ok(open),
-                Ok(_) | Err(_) => {}
+                // Either way the lock is still held, and somebody has to write.
+                seen => drop(seen),
             }
             let mut open = place.open.clone().write_owned().await;
             // Let go of meanwhile: then it is no longer the place.
