@@ -31,7 +31,8 @@ def rows(pairs, fields=FIELDS):
 
 def create(db, name="t", pairs=(), spec=None):
     """A table that takes LSM writes."""
-    table = db.create_table(name, rows(pairs))
+    made = {"data": rows(pairs)} if pairs else {"schema": pa.schema(FIELDS)}
+    table = db.create_table(name, **made)
     table.set_lsm_write_spec(spec or lancedb.LsmWriteSpec.unsharded())
     return table
 

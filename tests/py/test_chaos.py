@@ -9,6 +9,7 @@ import time
 
 import lance
 import lancedb
+import pyarrow as pa
 import pytest
 from lancedb.index import BTree
 
@@ -117,7 +118,7 @@ class Run:
 
 def create(pod, name, spec):
     db = remote.connect(pod.url)
-    table = db.create_table(name, remote.rows([]))
+    table = db.create_table(name, schema=pa.schema(remote.FIELDS))
     table.create_index("id", config=BTree(), wait_timeout=client.timedelta(seconds=60))
     table.set_lsm_write_spec(spec().with_writer_config_defaults({"max_memtable_rows": "60"}))
 

@@ -161,7 +161,7 @@ def test_writers_are_slowed_down_and_then_refused_until_somebody_folds(root):
     bounds = {"CARETAKER_POD_SLOW_SSTABLES": "2", "CARETAKER_POD_STOP_SSTABLES": "4"}
     with Pod(root, **IDLE, **bounds) as pod:
         db = remote.connect(pod.url, **remote.ONCE)
-        table = db.create_table("t", remote.rows([]))
+        table = db.create_table("t", schema=pa.schema(remote.FIELDS))
         small = lancedb.LsmWriteSpec.unsharded().with_writer_config_defaults({"max_memtable_rows": "64"})
         table.set_lsm_write_spec(small)
         written, refused = {}, None
