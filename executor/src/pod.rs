@@ -213,14 +213,21 @@ impl Pod {
     /// log, from where whoever claims the shard next replays it.
     pub async fn drain(&self) {
         self.refuse();
-        let shards: Vec<(Key, Arc<Shard>)> = lock(&self.shards).drain().collect();
-        let closing = shards.into_iter().map(|((uri, shard), place)| async move {
-            let Some(open) = place.open.write().await.take() else { return };
-            self.pressure.forget(&uri, shard);
-            match open.writer.close().await {
-                Ok(()) => tracing::debug!(uri, %shard, "shard flushed and let go of"),
-                Err(error) => tracing::warn!(uri, %shard, %error, "not flushed: its rows stay in the log"),
+        let shards: Vec<(Key, Arc<Shard>)> =
+            lock(&self.shards).iter().map(|(key, place)| (key.clone(), place.clone())).collect();
+        let closing = shards.into_iter().map(|(key, place)| async move {
+            // Readers wait for it, and find an SSTable then: for no moment is a row in neither.
+            let mut open = place.open.write().await;
+            if let Some(open) = open.take() {
+                match open.writer.close().await {
+                    Ok(()) => tracing::debug!(uri = key.0, shard = %key.1, "shard flushed and let go of"),
+                    Err(error) => {
+                        tracing::warn!(uri = key.0, shard = %key.1, %error, "not flushed: its rows stay in the log");
+                    }
+                }
             }
+            lock(&self.shards).remove(&key);
+            self.pressure.forget(&key.0, key.1);
         });
         join_all(closing).await;
     }

@@ -3,6 +3,7 @@
 import client  # first: it quiets the libraries
 
 import json
+import re
 import socket
 import time
 import urllib.error
@@ -39,6 +40,17 @@ def create(db, name="t", pairs=(), spec=None):
 
 def upsert(table, pairs):
     return table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(pairs))
+
+
+def refused(call):
+    """Status and code of what the server answers to a call that it does not do."""
+    try:
+        call()
+    except Exception as error:
+        said = f"{error} {error.__cause__}"
+        code = re.search(r'"code": ?(\d+)', said)
+        return getattr(error, "status_code", None), int(code[1]) if code else said
+    raise AssertionError("it was done")
 
 
 def held(table, lsm=None):

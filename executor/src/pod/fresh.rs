@@ -69,7 +69,6 @@ impl Pod {
     ) -> Result<(Option<ShardManifest>, Option<InMemoryMemTables>)> {
         let open = match self.held(&table.uri, shard).await {
             Some(open) => Some(open),
-            None if self.is_draining() => None,
             None if unread(table, shard).await? => Some(self.open(table, details, shard).await?),
             None => None,
         };

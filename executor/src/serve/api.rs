@@ -217,6 +217,8 @@ pub(super) struct Api {
     pub(super) pod: Arc<Pod>,
     /// Passes are this process's own, and no other worker's (R2.6).
     pub(super) own: bool,
+    /// This process runs passes, its own or anybody's.
+    pub(super) works: bool,
 }
 
 impl Api {

@@ -32,6 +32,10 @@ impl Api {
                 }
             }
             left = still;
+            if !self.works {
+                tracing::info!(tables = left.len(), "other workers fold what was flushed");
+                return;
+            }
             if !left.is_empty() {
                 tokio::time::sleep(LOOK).await;
             }

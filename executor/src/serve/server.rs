@@ -98,6 +98,7 @@ impl Server {
                     heard: heard.clone(),
                     pod: service.pod.clone(),
                     own: service.limits.own > 0,
+                    works: service.limits.own > 0 || service.limits.jobs > 0,
                 }),
                 heard,
             },

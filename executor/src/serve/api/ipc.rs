@@ -92,6 +92,8 @@ struct Decoding {
     body: BodyDataStream,
     decoder: StreamDecoder,
     held: Vec<u8>,
+    /// What the decoder has not looked at yet.
+    message: Buffer,
     taken: u64,
     ended: bool,
 }
@@ -99,20 +101,36 @@ struct Decoding {
 impl Decoding {
     fn new(body: Body) -> Self {
         let (body, decoder) = (body.into_data_stream(), StreamDecoder::new());
-        Self { body, decoder, held: Vec::new(), taken: 0, ended: false }
+        Self { body, decoder, held: Vec::new(), message: Buffer::from_vec(Vec::<u8>::new()), taken: 0, ended: false }
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>, Refused> {
         loop {
-            while let Some(message) = self.message()? {
-                if let Some(batch) = self.decode(message)? {
+            // A message without a body, say a schema or no rows, is done with only when the next one comes.
+            while !self.message.is_empty() {
+                if let Some(batch) = self.decode()? {
                     return Ok(Some(batch));
                 }
             }
-            if !self.more().await? {
-                return if self.held.is_empty() { Ok(None) } else { Err(odd("it ends within a message")) };
+            if let Some(message) = self.message()? {
+                self.message = Buffer::from_vec(message);
+            } else if !self.more().await? {
+                if !self.held.is_empty() {
+                    return Err(odd("it ends within a message"));
+                }
+                if self.ended {
+                    return Ok(None);
+                }
+                self.end();
             }
         }
+    }
+
+    /// The stream is over, with its mark or without.
+    fn end(&mut self) {
+        self.ended = true;
+        self.held.clear();
+        self.message = Buffer::from_vec([CONTINUES, [0; 4]].concat());
     }
 
     /// Takes the next piece of the body in. `false`: that was all.
@@ -134,9 +152,8 @@ impl Decoding {
     fn message(&mut self) -> Result<Option<Vec<u8>>, Refused> {
         let Some(length) = message_length(&self.held)? else { return Ok(None) };
         if length == MARK {
-            self.ended = true;
-            self.held.clear();
-            return Ok(None);
+            self.end();
+            return Ok(Some(std::mem::take(&mut self.message).to_vec()));
         }
         if self.held.len() < length {
             return Ok(None);
@@ -146,9 +163,9 @@ impl Decoding {
     }
 
     /// The decoder trusts what it is given more than a server can: that it panics is a fault of the body.
-    fn decode(&mut self, message: Vec<u8>) -> Result<Option<RecordBatch>, Refused> {
-        let decoder = &mut self.decoder;
-        let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(&mut Buffer::from_vec(message))));
+    fn decode(&mut self) -> Result<Option<RecordBatch>, Refused> {
+        let (decoder, message) = (&mut self.decoder, &mut self.message);
+        let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(message)));
         let batch = decoded.map_err(|_| odd("a message contradicts itself"))?.map_err(odd)?;
         match batch {
             Some(batch) if batch.num_rows() > BATCH_ROWS_MAX => {
