@@ -3,6 +3,7 @@ knows every write that was acknowledged, and compares at every read and at the e
 
 import client  # first: it quiets the libraries
 
+import os
 import random
 import threading
 import time
@@ -10,7 +11,6 @@ import time
 import lance
 import lancedb
 import pyarrow as pa
-import pytest
 from lancedb.index import BTree
 
 import remote
@@ -19,6 +19,8 @@ from remote import Pod, held
 from waiting import until
 
 CLIENTS, KEYS = 4, 12
+# Deaths of a pod; more of them find more.
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "6"))
 # Small memtables and small triggers: passes run all the time, and files go as soon as they may.
 BUSY = {
     "WAL_COMPACT_TRIGGER_COUNT": "2",
@@ -165,8 +167,17 @@ def ended(runs, threads):
         thread.join()
 
 
-@pytest.mark.parametrize("rounds", [6])
-def test_no_acknowledged_write_is_lost_while_a_pod_dies_again_and_again(root, rounds):
+def test_the_checker_finds_a_write_that_is_lost_or_comes_back():
+    history = History([1])
+    for number, certain in [(1, True), (2, True), (None, False), (3, False)]:
+        history.begin([1], number)
+        history.done([1], certain)
+    moment = history.before()
+    assert not any(history.wrong(moment, found) for found in ({1: 2}, {1: 3}, {}))
+    assert history.wrong(moment, {1: 1}) and history.wrong(moment, {1: 4})
+
+
+def test_no_acknowledged_write_is_lost_while_a_pod_dies_again_and_again(root):
     root.mkdir()
     runs = [Run(name) for name in SPECS]
     with Pod(root, **BUSY) as pod:
@@ -175,7 +186,7 @@ def test_no_acknowledged_write_is_lost_while_a_pod_dies_again_and_again(root, ro
             run.urls = [pod.url]
         threads = started(runs, reads=1)
         try:
-            for turn in range(rounds):
+            for turn in range(ROUNDS):
                 busy(runs, 15)
                 if turn % 3 == 2:
                     assert pod.stop() == 0
@@ -187,7 +198,7 @@ def test_no_acknowledged_write_is_lost_while_a_pod_dies_again_and_again(root, ro
             ended(runs, threads)
         compare(root, runs, pod)
         folds = pod.value("caretaker_jobs_total", type="memwal_compaction", outcome="done")
-    figures(runs, rounds, folds)
+    figures(runs, ROUNDS, folds)
 
 
 def test_of_pods_that_take_shards_from_each_other_none_loses_a_write(root):
@@ -199,7 +210,7 @@ def test_of_pods_that_take_shards_from_each_other_none_loses_a_write(root):
             run.urls = [one.url, two.url]
         threads = started(runs, reads=0)
         try:
-            for pod in (one, two, one):
+            for pod in (one, two) * (ROUNDS // 2):
                 busy(runs, 15)
                 pod.kill()
                 pod.start()
@@ -211,7 +222,7 @@ def test_of_pods_that_take_shards_from_each_other_none_loses_a_write(root):
         compare(root, runs, one)
         two.start()
         folds = one.value("caretaker_jobs_total", type="memwal_compaction", outcome="done")
-    figures(runs, 3, folds)
+    figures(runs, ROUNDS, folds)
 
 
 def figures(runs, deaths, folds):

@@ -72,6 +72,16 @@ def test_every_write_is_read_at_once_and_stays_read_when_it_is_folded(root, pod,
     assert held(table) == expected | {2: 7}
 
 
+def test_an_upsert_of_half_a_row_is_refused_and_takes_nothing_away(pod):
+    table = remote.create(remote.connect(pod.url, **remote.ONCE))
+    remote.upsert(table, [(1, 1)])
+    merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    assert refused(lambda: merge.execute(remote.rows([(1, 2)]).select(["id", "n"]))) == (400, 13)
+    assert table.search().to_list() == [{"id": 1, "n": 1, "v": "1 of 1"}]
+    table.add(remote.rows([(2, 2)]).select(["id", "n"]))
+    assert table.search().where("id = 2").to_list() == [{"id": 2, "n": 2, "v": None}]
+
+
 def test_a_flush_is_done_when_it_answers_and_an_empty_one_leaves_nothing(root, pod):
     table = remote.create(remote.connect(pod.url))
     table.flush_lsm()

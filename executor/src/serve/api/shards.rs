@@ -1,6 +1,7 @@
 //! Writes to a table's shards, where it takes LSM writes.
 
 use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use futures::TryStreamExt;
 
 use super::call::Call;
@@ -45,7 +46,15 @@ impl Call {
 ///
 /// # Errors
 /// Says what it asks too much.
-pub(super) fn upserts(table: &Table, request: &MergeRequest) -> Result<(), Refused> {
+pub(super) fn upserts(table: &Table, request: &MergeRequest, rows: &Schema) -> Result<(), Refused> {
+    // The rows that they replace are not read: what is in another column would be gone.
+    let missing = table.dataset.schema().fields.iter().find(|field| rows.field_with_name(&field.name).is_err());
+    if let Some(field) = missing {
+        return Err(Refused::invalid(format!(
+            "LSM writes replace whole rows: column `{}` is missing; send it, or set use_lsm to false",
+            field.name
+        )));
+    }
     let key = table.primary_key();
     if !request.on.is_empty() && request.on != key {
         return Err(Refused::invalid(format!(
@@ -97,7 +106,7 @@ pub(super) async fn delete(call: &Call, table: &Table, predicate: &str) -> Resul
 /// A value is for the key, which names the row, or can't be computed; there are too many rows.
 pub(super) async fn update(call: &Call, table: &Table, request: &UpdateRequest) -> Result<u64, Refused> {
     let fresh = call.fresh(table).await?;
-    let schema = arrow_schema::Schema::from(fresh.table.dataset.schema());
+    let schema = Schema::from(fresh.table.dataset.schema());
     let mut fixed = fresh.table.primary_key();
     fixed.extend(sharded_by(&fresh.table).await?);
     if let Some((column, _)) = request.updates.iter().find(|(column, _)| fixed.contains(column)) {

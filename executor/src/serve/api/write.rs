@@ -120,7 +120,7 @@ async fn merge(call: Call, body: Body) -> Answer {
     let sharded = call.to_shards(&table, request.lsm).await?;
     let mut rows = rows.fit(&Schema::from(table.dataset.schema()))?;
     if sharded {
-        shards::upserts(&table, &request)?;
+        shards::upserts(&table, &request, &rows.schema)?;
         let count = shards::put(&call, &table, rows).await?;
         return said(json!({
             "version": 0, "num_inserted_rows": 0, "num_updated_rows": 0, "num_deleted_rows": 0, "num_attempts": 0,
