@@ -92,6 +92,8 @@ struct Decoding {
     body: BodyDataStream,
     decoder: StreamDecoder,
     held: Vec<u8>,
+    /// What the decoder has not looked at yet.
+    message: Buffer,
     taken: u64,
     ended: bool,
 }
@@ -99,20 +101,36 @@ struct Decoding {
 impl Decoding {
     fn new(body: Body) -> Self {
         let (body, decoder) = (body.into_data_stream(), StreamDecoder::new());
-        Self { body, decoder, held: Vec::new(), taken: 0, ended: false }
+        Self { body, decoder, held: Vec::new(), message: Buffer::from_vec(Vec::<u8>::new()), taken: 0, ended: false }
     }
 
     async fn next(&mut self) -> Result<Option<RecordBatch>, Refused> {
         loop {
-            while let Some(message) = self.message()? {
-                if let Some(batch) = self.decode(message)? {
+            // A message without a body, say a schema or no rows, is done with only when the next one comes.
+            while !self.message.is_empty() {
+                if let Some(batch) = self.decode()? {
                     return Ok(Some(batch));
                 }
             }
-            if !self.more().await? {
-                return if self.held.is_empty() { Ok(None) } else { Err(odd("it ends within a message")) };
+            if let Some(message) = self.message()? {
+                self.message = Buffer::from_vec(message);
+            } else if !self.more().await? {
+                if !self.held.is_empty() {
+                    return Err(odd("it ends within a message"));
+                }
+                if self.ended {
+                    return Ok(None);
+                }
+                self.end();
             }
         }
+    }
+
+    /// The stream is over, with its mark or without.
+    fn end(&mut self) {
+        self.ended = true;
+        self.held.clear();
+        self.message = Buffer::from_vec([CONTINUES, [0; 4]].concat());
     }
 
     /// Takes the next piece of the body in. `false`: that was all.
@@ -134,9 +152,8 @@ impl Decoding {
     fn message(&mut self) -> Result<Option<Vec<u8>>, Refused> {
         let Some(length) = message_length(&self.held)? else { return Ok(None) };
         if length == MARK {
-            self.ended = true;
-            self.held.clear();
-            return Ok(None);
+            self.end();
+            return Ok(Some(std::mem::take(&mut self.message).to_vec()));
         }
         if self.held.len() < length {
             return Ok(None);
@@ -146,9 +163,9 @@ impl Decoding {
     }
 
     /// The decoder trusts what it is given more than a server can: that it panics is a fault of the body.
-    fn decode(&mut self, message: Vec<u8>) -> Result<Option<RecordBatch>, Refused> {
-        let decoder = &mut self.decoder;
-        let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(&mut Buffer::from_vec(message))));
+    fn decode(&mut self) -> Result<Option<RecordBatch>, Refused> {
+        let (decoder, message) = (&mut self.decoder, &mut self.message);
+        let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(message)));
         let batch = decoded.map_err(|_| odd("a message contradicts itself"))?.map_err(odd)?;
         match batch {
             Some(batch) if batch.num_rows() > BATCH_ROWS_MAX => {
@@ -271,6 +288,21 @@ mod tests {
             let pieces = written().chunks(size).map(<[u8]>::to_vec).collect();
             assert_eq!(rows(pieces).await.expect("rows"), 200);
         }
+    }
+
+    #[tokio::test]
+    async fn messages_without_a_body_are_read_too_and_cost_no_row_of_the_next() {
+        let schema = batch().schema();
+        let mut writer = StreamWriter::try_new(Vec::new(), &schema).expect("one");
+        for rows in [0, 0, 100, 0, 50] {
+            writer.write(&batch().slice(0, rows)).expect("written");
+        }
+        let whole = writer.into_inner().expect("bytes");
+        assert_eq!(rows(vec![whole.clone()]).await.expect("rows"), 150);
+        // Also where the mark of the end is missing.
+        assert_eq!(rows(vec![whole[..whole.len() - MARK].to_vec()]).await.expect("rows"), 150);
+        let nothing = StreamWriter::try_new(Vec::new(), &schema).and_then(|writer| writer.into_inner()).expect("bytes");
+        assert_eq!(rows(vec![nothing]).await.expect("a schema"), 0);
     }
 
     #[tokio::test]
