@@ -291,6 +291,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn messages_without_a_body_are_read_too_and_cost_no_row_of_the_next() {
+        let schema = batch().schema();
+        let mut writer = StreamWriter::try_new(Vec::new(), &schema).expect("one");
+        for rows in [0, 0, 100, 0, 50] {
+            writer.write(&batch().slice(0, rows)).expect("written");
+        }
+        let whole = writer.into_inner().expect("bytes");
+        assert_eq!(rows(vec![whole.clone()]).await.expect("rows"), 150);
+        // Also where the mark of the end is missing.
+        assert_eq!(rows(vec![whole[..whole.len() - MARK].to_vec()]).await.expect("rows"), 150);
+        let nothing = StreamWriter::try_new(Vec::new(), &schema).and_then(|writer| writer.into_inner()).expect("bytes");
+        assert_eq!(rows(vec![nothing]).await.expect("a schema"), 0);
+    }
+
+    #[tokio::test]
     async fn what_ends_early_or_is_no_arrow_is_refused() {
         let whole = written();
         for end in 0..whole.len() - MARK {
