@@ -82,10 +82,15 @@ impl Root {
     /// # Errors
     /// `Invalid` for a name that would lead out of the root, or that can't be a folder's everywhere.
     pub fn table(&self, name: &str) -> Result<TableRef> {
-        let odd = |c: char| c.is_control() || matches!(c, '/' | '\\' | '$' | '%' | '?' | '#' | ':' | '*');
+        let remote = self.uri.contains("://");
+        let odd = |c: char| {
+            c.is_control() || matches!(c, '/' | '\\' | '$' | ':' | '*') || remote && matches!(c, '%' | '?' | '#')
+        };
         if name.is_empty() || name.starts_with('.') || name.len() > NAME_MAX || name.contains(odd) {
+            // In a URL these would end the path, or name another one.
+            let more = if remote { " % ? #" } else { "" };
             return Err(Error::Invalid(format!(
-                "`{}` can't be a table's name here: 1 to {NAME_MAX} bytes, no dot in front, and none of / \\ $ % ? # : *",
+                "`{}` can't be a table's name here: 1 to {NAME_MAX} bytes, no dot in front, and none of / \\ $ : *{more}",
                 name.escape_debug()
             )));
         }
@@ -130,7 +135,9 @@ impl Root {
         let (store, path) = opened.doing(|| format!("opening `{}`", self.uri))?;
         let listed = store.inner.list_with_delimiter(Some(&path)).await;
         let listed = listed.map_err(lance_core::Error::from).doing(|| format!("listing `{}`", self.uri))?;
-        Ok(listed.common_prefixes.iter().filter_map(Path::filename).map(str::to_string).collect())
+        let folders = listed.common_prefixes.iter().filter_map(Path::filename).map(str::to_string);
+        // The URL of one would be that of another table.
+        Ok(folders.filter(|folder| !folder.contains(['%', '?', '#'])).collect())
     }
 
     /// Read without the object store, for which one entry that it can't follow or name (a link to

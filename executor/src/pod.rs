@@ -281,11 +281,11 @@ impl Pod {
                 return Err(Error::Draining("this server is stopping and claims no more shards".into()));
             }
             let place = self.place(&table.name, &key).await;
-            let seen = OwnedRwLockReadGuard::try_map(place.open.clone().read_owned().await, Option::as_ref);
-            match seen {
-                Ok(open) if open.schema == *table.dataset().schema() => return Ok(open),
-                // Either way the lock is still held, and somebody has to write.
-                seen => drop(seen),
+            // Nothing of this is held on: the lock is taken for writing below.
+            if let Ok(open) = OwnedRwLockReadGuard::try_map(place.open.clone().read_owned().await, Option::as_ref)
+                && open.schema == *table.dataset().schema()
+            {
+                return Ok(open);
             }
             let mut open = place.open.clone().write_owned().await;
             // Let go of meanwhile: then it is no longer the place.

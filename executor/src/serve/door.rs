@@ -1,5 +1,7 @@
 //! Where HTTP and Flight SQL are answered, to whom, and whether it is encrypted.
 
+mod connections;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,24 +9,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State as Shared};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::serve::Listener;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use futures::{StreamExt, stream};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::connections::Connections;
 use super::api;
-use super::keys::{Keys, NAMELESS, Scope, UNKNOWN, may_only_look};
+use super::keys::{Keys, NAMELESS, Scope, UNKNOWN, key_of, may_only_look};
 use super::metrics::Metrics;
 use crate::error::{Error, Result};
 
@@ -33,11 +36,15 @@ use crate::error::{Error, Result};
 pub(super) const REQUEST: Duration = Duration::from_secs(60);
 const LONG_REQUEST: Duration = Duration::from_secs(300);
 /// Requests about a table that change nothing, by the end of their path.
-const READS: [&str; 9] = [
+const READS: [&str; 13] = [
     "analyze_plan",
     "count_rows",
     "describe",
     "explain_plan",
+    "get_lsm_stats",
+    "get_lsm_write_spec",
+    "get_rte_spec",
+    "get_rte_stats",
     "query",
     "stats",
     "tags/list",
@@ -61,9 +68,8 @@ const ROWS: [&str; 4] = ["delete", "insert", "merge_insert", "update"];
 /// By which a request is found again in the log.
 const REQUEST_ID: &str = "x-request-id";
 const REQUEST_ID_MAX: usize = 128;
-/// How long a client may take to agree on keys, and how many may be at it.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const HANDSHAKES_MAX: usize = 256;
+/// Bytes of what a library says.
+const WHY_MAX: usize = 2_000;
 /// Free ports that are looked at until the one above is free as well.
 const PAIRS_MAX: u32 = 32;
 
@@ -118,17 +124,7 @@ impl Door {
 
     /// Answers until `until` is cancelled, and lets requests that are under way end.
     pub(super) async fn answer(&self, listener: TcpListener, routes: Router, until: CancellationToken) {
-        let until = until.cancelled_owned();
-        let served = match self.tls.clone() {
-            None => axum::serve(listener, routes).with_graceful_shutdown(until).await,
-            Some(config) => match Encrypted::new(listener, config) {
-                Ok(listener) => axum::serve(listener, routes).with_graceful_shutdown(until).await,
-                Err(error) => Err(error),
-            },
-        };
-        if let Err(error) = served {
-            tracing::error!(%error, "requests are not answered any more");
-        }
+        Connections::new(routes, self.tls.clone().map(TlsAcceptor::from)).answer(listener, until).await;
     }
 }
 
@@ -220,20 +216,24 @@ pub(super) async fn guard(
     // Not the path: names of tables are many, and anybody may think of more.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_string();
     let needed = needs(&method, &path);
-    let (name, mut response) = match let_in(&keys, needed, &request) {
-        Err(refused) => (String::new(), refused),
+    let (name, response) = match let_in(&keys, needed, request.headers()) {
+        Err((name, refused)) => (name.to_string(), refused),
         Ok(name) => {
             let time = time(&path);
+            let request = request.map(|body| within(body, began + time));
             let answered = tokio::time::timeout(time, next.run(request)).await;
             let answered = answered.unwrap_or_else(|_| {
                 let why = format!("it took longer than {} s", time.as_secs());
                 api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
             });
-            (name, answered)
+            (name.to_string(), answered)
         }
     };
+    let mut response = worded(response).await;
     metrics.answered(&route, response.status().as_u16(), began.elapsed());
-    if needed == Some(Scope::Admin) && !writes_rows(&path) {
+    // Who is not known here is no operator, and could fill the log.
+    let known = response.status() != StatusCode::UNAUTHORIZED;
+    if known && needed == Some(Scope::Admin) && !writes_rows(&path) {
         write_down(&name, method.as_str(), &path, &id, response.status());
     }
     if let Ok(id) = HeaderValue::from_str(&id) {
@@ -243,23 +243,58 @@ pub(super) async fn guard(
 }
 
 /// Whose key it is that comes with a request; none where nobody is asked for one.
-fn let_in(keys: &Keys, needed: Option<Scope>, request: &Request) -> Result<String, Response> {
-    let Some(needed) = needed.filter(|_| keys.asks()) else { return Ok(String::new()) };
-    let unknown = |why: &str| api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why);
-    match header(request, "x-api-key").map(|key| keys.who(&key)) {
+///
+/// # Errors
+/// With the name of a key that may not do this.
+fn let_in<'a>(
+    keys: &'a Keys,
+    needed: Option<Scope>,
+    headers: &HeaderMap,
+) -> std::result::Result<&'a str, (&'a str, Response)> {
+    let Some(needed) = needed.filter(|_| keys.asks()) else { return Ok("") };
+    let unknown = |why: &str| ("", api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why));
+    match key_of(headers).map(|key| keys.who(key)) {
         None => Err(unknown(NAMELESS)),
         Some(None) => Err(unknown(UNKNOWN)),
         Some(Some((who, scope))) if scope < needed => {
-            Err(api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &may_only_look(who)))
+            Err((who, api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &may_only_look(who))))
         }
-        Some(Some((who, _))) => Ok(who.to_string()),
+        Some(Some((who, _))) => Ok(who),
     }
+}
+
+/// A body that is not waited for for ever: whoever reads it on after its request has ended stops as well.
+fn within(body: Body, end: Instant) -> Body {
+    if body.is_end_stream() {
+        return body;
+    }
+    let pieces = stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
+        let mut pieces = pieces?;
+        match tokio::time::timeout_at(end.into(), pieces.next()).await {
+            Ok(piece) => piece.map(|piece| (piece, Some(pieces))),
+            Err(late) => Some((Err(axum::Error::new(late)), None)),
+        }
+    });
+    Body::from_stream(pieces)
+}
+
+/// What the libraries refuse by themselves, as everything else here is refused.
+async fn worded(response: Response) -> Response {
+    let status = response.status();
+    let plain = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !plain || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let code = if status.is_client_error() { api::code::INVALID } else { api::code::INTERNAL };
+    let why = axum::body::to_bytes(response.into_body(), WHY_MAX).await.unwrap_or_default();
+    api::refuse(status, code, &String::from_utf8_lossy(&why))
 }
 
 /// What the client calls its request, or what it is called here.
 fn id_of(request: &Request) -> String {
-    let named = header(request, REQUEST_ID).filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_MAX);
-    named.unwrap_or_else(|| Uuid::new_v4().to_string())
+    let named = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let named = named.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_MAX);
+    named.map_or_else(|| Uuid::new_v4().to_string(), str::to_string)
 }
 
 /// Rows are what clients write all the time: who did is no operator's matter.
@@ -272,58 +307,6 @@ fn writes_rows(path: &str) -> bool {
 pub(super) fn write_down(key: &str, method: &str, path: &str, request: &str, status: StatusCode) {
     let status = status.as_u16();
     tracing::info!(target: "executor::audit", key, method, path, request, status, "asked for");
-}
-
-fn header(request: &Request, name: &str) -> Option<String> {
-    request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_string)
-}
-
-/// Connections that have agreed on their keys. One that takes its time keeps no other waiting.
-pub(super) struct Encrypted {
-    address: SocketAddr,
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-}
-
-impl Encrypted {
-    pub(super) fn new(mut listener: TcpListener, config: Arc<ServerConfig>) -> io::Result<Self> {
-        let address = TcpListener::local_addr(&listener)?;
-        let (sender, ready) = mpsc::channel(HANDSHAKES_MAX);
-        let (acceptor, places) = (TlsAcceptor::from(config), Arc::new(Semaphore::new(HANDSHAKES_MAX)));
-        tokio::spawn(async move {
-            while let Ok(place) = places.clone().acquire_owned().await {
-                let (tcp, from) = tokio::select! {
-                    accepted = Listener::accept(&mut listener) => accepted,
-                    () = sender.closed() => return,
-                };
-                let (acceptor, sender) = (acceptor.clone(), sender.clone());
-                tokio::spawn(async move {
-                    match tokio::time::timeout(HANDSHAKE, acceptor.accept(tcp)).await {
-                        Ok(Ok(stream)) => drop(sender.send((stream, from)).await),
-                        Ok(Err(error)) => tracing::debug!(%from, %error, "no keys were agreed on"),
-                        Err(_) => tracing::debug!(%from, "no keys were agreed on in time"),
-                    }
-                    drop(place);
-                });
-            }
-        });
-        Ok(Self { address, ready })
-    }
-}
-
-impl Listener for Encrypted {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(accepted) => accepted,
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(self.address)
-    }
 }
 
 #[cfg(test)]
@@ -367,10 +350,23 @@ mod tests {
             "/v1/table/query",
             "/v1/table/query/insert/",
             "/v1/table/t/index/stats/drop/",
+            "/v1/table/t/index/a%2Fstats/drop",
+            "/v1/table/t/set_lsm_write_spec/",
             "/v1/table/t/tags/create/",
         ] {
             assert_eq!(of(Method::POST, path), Some(Scope::Admin), "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_takes_too_long_is_no_body() {
+        let never = stream::iter([Ok::<_, axum::Error>("begun")]).chain(stream::pending());
+        let body = within(Body::from_stream(never), Instant::now() + Duration::from_millis(20));
+        let mut pieces = body.into_data_stream();
+        assert!(pieces.next().await.is_some_and(|piece| piece.is_ok_and(|piece| piece == "begun")));
+        assert!(pieces.next().await.is_some_and(|piece| piece.is_err()) && pieces.next().await.is_none());
+        let body = within(Body::from_stream(stream::iter([Ok::<_, axum::Error>("all")])), Instant::now() + REQUEST);
+        assert_eq!(axum::body::to_bytes(body, 10).await.expect("a body"), "all");
     }
 
     #[test]

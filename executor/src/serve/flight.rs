@@ -66,9 +66,7 @@ impl Jobs {
         let found = run::run(&self.registry, &statement).await;
         if statement.changes() {
             let status = found.as_ref().map_or_else(|refused| refused.status, |_| StatusCode::OK);
-            // One line in the log, whatever is in the statement.
-            let text = text.trim().replace(char::is_control, " ");
-            write_down(&caller.name, "SQL", &text, &caller.request, status);
+            noted(&caller, text, status);
         }
         let found = found.map_err(refused)?;
         Ok(stream(&rows::schema(&statement), found.map_err(refused)))
@@ -80,8 +78,16 @@ fn asked<T>(text: &str, request: &Request<T>) -> Result<(Caller, Statement), Sta
     let caller = request.extensions().get::<Caller>().cloned();
     let caller = caller.ok_or_else(|| Status::internal("nobody asked who this is"))?;
     let statement = sql::parse(text).map_err(|error| refused(error.into()))?;
-    caller.may(&statement)?;
+    if let Err(why) = caller.may(&statement) {
+        noted(&caller, text, StatusCode::FORBIDDEN);
+        return Err(why);
+    }
     Ok((caller, statement))
+}
+
+/// Writes down who asked for a change: one line in the log, whatever is in the statement.
+fn noted(caller: &Caller, text: &str, status: StatusCode) {
+    write_down(&caller.name, "SQL", &text.trim().replace(char::is_control, " "), &caller.request, status);
 }
 
 fn info(schema: &Schema, command: FlightDescriptor) -> Result<Response<FlightInfo>, Status> {

@@ -21,7 +21,7 @@ use axum::{Json, Router};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::api::{self, Api};
+use super::api::{self, Api, code, refuse};
 use super::door::{Door, Listeners, guard};
 use super::flight;
 use super::heard::Heard;
@@ -134,14 +134,14 @@ async fn metrics(Shared(state): Shared<State>) -> Response {
     }
     match state.metrics.text(now_ms()) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL, &error.to_string()),
     }
 }
 
 async fn ready(Shared(state): Shared<State>) -> Response {
     match state.pulse.unready(now_ms()) {
         None => "ready\n".into_response(),
-        Some(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Some(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, &why),
     }
 }
 
@@ -149,14 +149,11 @@ async fn evaluate(Shared(state): Shared<State>, Path(table): Path<String>) -> Re
     if state.heard.of(&table) {
         (StatusCode::ACCEPTED, Json(json!({ "table": table }))).into_response()
     } else if !state.pulse.listed.load(Ordering::Relaxed) {
-        refuse(StatusCode::SERVICE_UNAVAILABLE, "the catalogue was not listed yet")
+        refuse(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, "the catalogue was not listed yet")
     } else {
-        refuse(StatusCode::NOT_FOUND, &format!("there is no table `{table}` here, or it is another agent's"))
+        let why = format!("there is no table `{table}` here, or it is another agent's");
+        refuse(StatusCode::NOT_FOUND, code::TABLE_NOT_FOUND, &why)
     }
-}
-
-fn refuse(status: StatusCode, why: &str) -> Response {
-    (status, Json(json!({ "error": why }))).into_response()
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@
 //! sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -22,8 +24,15 @@ const PREFIX: &str = "ck_";
 const KEYS_MAX: usize = 10_000;
 
 /// Why a request is refused that names no key, and one whose key nobody knows.
-pub(super) const NAMELESS: &str = "name a key in `x-api-key`";
+pub(super) const NAMELESS: &str = "name a key in `x-api-key`, or as `authorization: Bearer`";
 pub(super) const UNKNOWN: &str = "this key is not known here";
+
+/// The key that comes with a request.
+pub(super) fn key_of(headers: &HeaderMap) -> Option<&str> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = || text(AUTHORIZATION.as_str())?.split_once(' ').filter(|(how, _)| how.eq_ignore_ascii_case("bearer"));
+    text("x-api-key").or_else(|| bearer().map(|(_, key)| key.trim()))
+}
 
 /// Why a request for a change is refused.
 pub(super) fn may_only_look(who: &str) -> String {
@@ -76,7 +85,14 @@ impl Keys {
             Some(digest) => Ok((name, scope, digest)),
             None => Err(format!("the `sha256` of `{name}` is not 64 hexadecimal digits")),
         });
-        Ok(Self(Arc::new(keys.collect::<std::result::Result<_, _>>()?)))
+        let keys: Vec<(String, Scope, [u8; 32])> = keys.collect::<std::result::Result<_, _>>()?;
+        let mut known = HashMap::new();
+        for (name, _, digest) in &keys {
+            if let Some(other) = known.insert(digest, name) {
+                return Err(format!("`{other}` and `{name}` are one key, of which nobody could tell what it may do"));
+            }
+        }
+        Ok(Self(Arc::new(keys)))
     }
 
     /// Whether anybody is asked for a key.
@@ -134,6 +150,12 @@ mod tests {
             ("[a]\nscope = \"root\"\nsha256 = \"00\"", "root"),
             ("[a]\nscope = \"read\"\nsha256 = \"00\"", "64 hexadecimal"),
             ("[a]\nscope = \"read\"\nkey = \"secret\"", "key"),
+            (
+                &["a", "b"]
+                    .map(|name| format!("[{name}]\nscope = \"read\"\nsha256 = \"{}\"\n", "0".repeat(64)))
+                    .concat(),
+                "one key",
+            ),
         ] {
             let refused = Keys::parse(text).expect_err("refused");
             assert!(refused.contains(why), "{refused}");

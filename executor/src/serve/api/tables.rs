@@ -49,8 +49,10 @@ async fn list(call: Call) -> Answer {
     let limit = call.number("limit")?.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     let after = call.param("page_token").unwrap_or_default();
     let tables = call.api.root.tables(call.api.tender.session()).await?;
-    let mut names: Vec<String> =
-        tables.into_iter().map(|table| table.name).filter(|name| name.as_str() > after).take(limit + 1).collect();
+    let names = tables.into_iter().map(|table| table.name);
+    // What is listed can be asked for.
+    let known = |name: &String| name.as_str() > after && call.api.table_ref(name).is_ok();
+    let mut names: Vec<String> = names.filter(known).take(limit + 1).collect();
     let more = names.len() > limit;
     names.truncate(limit);
     said(match names.last().filter(|_| more) {

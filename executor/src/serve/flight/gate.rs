@@ -2,13 +2,12 @@
 
 use axum::extract::{Request, State as Shared};
 use axum::http::HeaderMap;
-use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::Response;
 use tonic::Status;
 
 use crate::serve::door::REQUEST;
-use crate::serve::keys::{Keys, NAMELESS, Scope, UNKNOWN, may_only_look};
+use crate::serve::keys::{Keys, NAMELESS, Scope, UNKNOWN, key_of, may_only_look};
 use crate::sql::Statement;
 
 /// Who asks.
@@ -48,15 +47,12 @@ pub(super) fn late() -> Status {
 }
 
 fn who(keys: &Keys, headers: &HeaderMap) -> Result<Caller, Status> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let request = text("x-request-id").unwrap_or_default().to_string();
+    let request = headers.get("x-request-id").and_then(|value| value.to_str().ok()).unwrap_or_default().to_string();
     if !keys.asks() {
         return Ok(Caller { name: String::new(), request, scope: Scope::Admin });
     }
-    let bearer = || text(AUTHORIZATION.as_str())?.split_once(' ').filter(|(how, _)| how.eq_ignore_ascii_case("bearer"));
-    let key = text("x-api-key").or_else(|| bearer().map(|(_, key)| key.trim()));
-    match key.map(|key| keys.who(key)) {
-        None => Err(Status::unauthenticated(format!("{NAMELESS}, or as `authorization: Bearer`"))),
+    match key_of(headers).map(|key| keys.who(key)) {
+        None => Err(Status::unauthenticated(NAMELESS)),
         Some(None) => Err(Status::unauthenticated(UNKNOWN)),
         Some(Some((name, scope))) => Ok(Caller { name: name.to_string(), request, scope }),
     }
