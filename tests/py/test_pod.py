@@ -12,7 +12,9 @@ from lancedb.index import FTS
 
 import remote
 from conftest import table_path
+from fleet import lapse, worker
 from remote import MINUTE, Pod, ask, held, refused
+from stage import held_at
 from waiting import until
 
 SPECS = {
@@ -80,6 +82,37 @@ def test_an_upsert_of_half_a_row_is_refused_and_takes_nothing_away(pod):
     assert table.search().to_list() == [{"id": 1, "n": 1, "v": "1 of 1"}]
     table.add(remote.rows([(2, 2)]).select(["id", "n"]))
     assert table.search().where("id = 2").to_list() == [{"id": 2, "n": 2, "v": None}]
+
+
+SHARDED = {
+    "unsharded": (lancedb.LsmWriteSpec.unsharded, pa.int64()),
+    "bucket of numbers": (lambda: lancedb.LsmWriteSpec.bucket("id", 3), pa.int64()),
+    "bucket of text": (lambda: lancedb.LsmWriteSpec.bucket("id", 3), pa.string()),
+    "identity of numbers": (lambda: lancedb.LsmWriteSpec.identity("id"), pa.int32()),
+    "identity of text": (lambda: lancedb.LsmWriteSpec.identity("id"), pa.string()),
+    "identity of truth": (lambda: lancedb.LsmWriteSpec.identity("yes"), pa.int64()),
+}
+
+
+@pytest.mark.parametrize("way", SHARDED)
+def test_the_shards_are_those_of_the_open_client(root, pod, way):
+    spec, kind = SHARDED[way]
+    schema = pa.schema([client.key_field("id", kind), pa.field("yes", pa.bool_()), pa.field("n", pa.int64())])
+    value = str if kind == pa.string() else int
+
+    def rows(n):
+        made = [{"id": value(key), "yes": key % 2 == 0, "n": n} for key in range(6)]
+        return pa.Table.from_pylist(made, schema=schema)
+
+    local = client.connect(root).create_table("t", schema=schema)
+    local.set_lsm_write_spec(spec())
+    client.upsert(local, rows(1), ["id"])
+    shards = sorted(path.name for path in (table_path(root, "t") / "_mem_wal").iterdir())
+    table = remote.connect(pod.url).open_table("t")
+    assert {row["n"] for row in table.search().to_list()} == {1}
+    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(2))
+    assert sorted(path.name for path in (table_path(root, "t") / "_mem_wal").iterdir()) == shards
+    assert [row["n"] for row in table.search().to_list()] == [2] * 6
 
 
 def test_a_flush_is_done_when_it_answers_and_an_empty_one_leaves_nothing(root, pod):
@@ -277,3 +310,67 @@ def test_columns_and_indexes_that_come_later_reach_the_writers(root, pod):
     assert table.search().where("more = 9").select(["id", "n"]).limit(10).to_list() == [{"id": 1, "n": 5}]
     table.checkpoint_lsm()
     assert base(root)[1] == 5
+
+
+def compacting(table):
+    return [bucket["compacting"] for bucket in table.get_lsm_stats()["buckets"]]
+
+
+def test_a_pass_is_seen_while_it_runs_and_no_longer_when_its_worker_dies(database, root, tmp_path):
+    root.mkdir()
+    fleet = IDLE | {"CARETAKER_REGISTRY": database.url}
+    with Pod(root, **fleet, CARETAKER_WORKER_JOBS="0") as pod:
+        table = remote.create(remote.connect(pod.url), spec=lancedb.LsmWriteSpec.bucket("id", 2))
+        remote.upsert(table, [(key, 1) for key in range(8)])
+        table.flush_lsm()
+        with worker(tmp_path, database.url, **IDLE | held_at("fold.written")) as held:
+            one, other = [bucket["shard_id"] for bucket in table.get_lsm_stats()["buckets"]]
+            assert ask(pod.url, "/v1/compact", {"table": "t", "shard": one})[0] == 202
+            held.until_held()
+            assert compacting(table) == [True, False]
+            # The other can be had: only where none can it is refused.
+            table.compact_lsm()
+            assert compacting(table) == [True, True]
+            assert refused(remote.connect(pod.url, **remote.ONCE).open_table("t").compact_lsm) == (429, 21)
+            held.kill()
+        lapse(database)
+        with worker(tmp_path, database.url, **IDLE):
+            table.checkpoint_lsm()
+            assert compacting(table) == [False, False]
+        assert base(root) == {key: 1 for key in range(8)}
+
+
+def test_what_is_folded_and_waits_for_an_index_is_reported_beside_what_is_not(root):
+    root.mkdir()
+    with Pod(root, **IDLE | {"RETIRE_DELAY_SECS": "3600"}) as pod:
+        table = remote.create(remote.connect(pod.url))
+        remote.upsert(table, [(1, 1)])
+        table.checkpoint_lsm()
+        remote.upsert(table, [(2, 1)])
+        table.flush_lsm()
+        stats = ask(pod.url, "/v1/table/t/get_lsm_stats", {"include_generation_rows": True})[1]
+        [shard] = stats["lsm_stats"]["buckets"]
+        assert [one["generation"] for one in shard["folded"]] == [1]
+        assert [(one["generation"], one["rows"]) for one in shard["generations"]] == [(2, 1)]
+        assert held(table) == {1: 1, 2: 1}
+
+
+def test_a_shard_that_is_let_go_of_is_free_at_once(root):
+    root.mkdir()
+    with Pod(root, **IDLE) as one, Pod(root, **IDLE) as two:
+        remote.upsert(remote.create(remote.connect(one.url)), [(1, 1)])
+        assert one.stop() == 0
+        table = remote.connect(two.url, **remote.ONCE).open_table("t")
+        remote.upsert(table, [(2, 1)])
+        assert held(table) == {1: 1, 2: 1}
+        one.start()
+
+
+def test_a_memtable_freezes_by_its_size(root, pod):
+    table = remote.connect(pod.url).create_table("t", schema=pa.schema(remote.FIELDS))
+    small = {"max_memtable_size": str(64 << 10)}
+    table.set_lsm_write_spec(lancedb.LsmWriteSpec.unsharded().with_writer_config_defaults(small))
+    for turn in range(20):
+        remote.upsert(table, [(turn * 200 + key, turn) for key in range(200)])
+    assert len(listed(table)) >= 1
+    assert table.count_rows() == 4_000
