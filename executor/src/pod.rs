@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use futures::FutureExt;
 use futures::future::{join_all, try_join_all};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::Dataset;
 use lance::dataset::mem_wal::{DatasetMemWalExt, ShardWriter, ShardWriterConfig};
 use lance_core::datatypes::Schema;
@@ -43,6 +43,8 @@ use crate::table::Table;
 
 /// Shards that one process writes to at once. Each has tasks and a memtable of its own.
 const SHARDS_MAX: usize = 1_024;
+/// Memtables that one request flushes at the same time.
+const FLUSHES: usize = 16;
 /// How long the end of a writer whose table is dropped, or that was fenced, is waited for.
 const ABORT: Duration = Duration::from_secs(10);
 /// Of a spec that Lance's own builder has installed.
@@ -148,8 +150,8 @@ impl Pod {
         Ok(rows)
     }
 
-    /// Freezes every memtable of the table, and returns when each is an SSTable (R2.4). Shards that nobody
-    /// has claimed here are claimed, and what is in their log is replayed. An empty memtable gives none.
+    /// Freezes every memtable of the table, and returns when each is an SSTable (R2.4). A shard that nobody
+    /// has claimed here is claimed where its log holds rows that no SSTable has, and those are replayed. An empty memtable gives none.
     ///
     /// # Errors
     /// As [`Self::put`]; `Invalid` for a table that takes no LSM writes.
@@ -158,34 +160,17 @@ impl Pod {
         let flushes = crate::read::shard_ids(table).await?.into_iter().map(|shard| {
             let details = &details;
             async move {
-                if self.sealed(table, shard).await? {
-                    return Ok(());
-                }
-                let open = self.open(table, details, shard).await?;
+                let open = match self.held(&table.uri, shard).await {
+                    Some(open) => open,
+                    None if fresh::unread(table, shard).await? => self.open(table, details, shard).await?,
+                    None => return Ok(()),
+                };
                 let frozen = async { open.writer.force_freeze_active().await?.wait().await }.await;
                 self.told(table, shard, frozen)
             }
             .boxed()
         });
-        try_join_all(flushes).await.map(drop)
-    }
-
-    /// Brings the writers of a table to its schema and indexes, after those have changed. Memtables from
-    /// before become SSTables.
-    ///
-    /// # Errors
-    /// Whatever keeps one from it: then its next request claims the shard anew.
-    pub async fn evolve(&self, table: &Table) -> Result<()> {
-        for shard in self.claimed(&table.uri) {
-            let Some(open) = self.held(&table.uri, shard).await else { continue };
-            let evolved = evolve(&open.writer, table.dataset()).await;
-            drop(open);
-            if let Err(error) = self.told(table, shard, evolved) {
-                self.let_go(&table.uri, shard).await;
-                return Err(error);
-            }
-        }
-        Ok(())
+        stream::iter(flushes).buffer_unordered(FLUSHES).try_collect().await
     }
 
     /// Refuses writes to the table until what is returned is dropped.
@@ -254,12 +239,6 @@ impl Pod {
             return Err(Error::Draining(why));
         }
         details_of(table).await
-    }
-
-    /// A shard that is being dropped takes no writer.
-    async fn sealed(&self, table: &Table, shard: Uuid) -> Result<bool> {
-        let manifest = table.shard_manifest(shard).await?;
-        Ok(manifest.is_some_and(|manifest| manifest.status == lance_index::mem_wal::ShardStatus::Sealed))
     }
 
     /// Shards of a table with a writer here.

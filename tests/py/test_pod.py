@@ -303,10 +303,9 @@ def test_columns_and_indexes_that_come_later_reach_the_writers(root, pod):
     assert [row["id"] for row in found] == [31]
     table.add_columns({"more": "cast(null as bigint)"})
     table = db.open_table("t")
-    remote.upsert(table, [(32, 3)])
-    assert held(table)[32] == 3 and held(table)[1] == 1
-    more = pa.table({"id": [1], "n": [5], "v": ["1 of 5"], "more": [9]}, schema=table.schema)
-    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(more)
+    merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    merge.execute(pa.table({"id": [1, 32], "n": [5, 3], "v": ["1 of 5", None], "more": [9, None]}, schema=table.schema))
+    assert held(table)[32] == 3 and held(table)[1] == 5
     assert table.search().where("more = 9").select(["id", "n"]).limit(10).to_list() == [{"id": 1, "n": 5}]
     table.checkpoint_lsm()
     assert base(root)[1] == 5

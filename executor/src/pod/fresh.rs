@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use lance::dataset::mem_wal::scanner::InMemoryMemTables;
 use lance::dataset::mem_wal::{LsmScanner, ShardSnapshot, WalTailer};
 use lance_index::mem_wal::{MemWalIndexDetails, ShardManifest};
@@ -12,6 +14,8 @@ use super::Pod;
 use crate::error::{Doing, Error, Result};
 use crate::table::Table;
 
+/// Shards that are looked at together.
+const LOOKS: usize = 16;
 /// Looks until no memtable was folded while they were taken.
 const LOOKS_MAX: u32 = 10;
 
@@ -22,6 +26,9 @@ pub struct Fresh {
     snapshots: Vec<ShardSnapshot>,
     memtables: HashMap<Uuid, InMemoryMemTables>,
 }
+
+/// A shard, its SSTables, and what its writer here holds.
+type Look = (Uuid, Option<ShardManifest>, Option<InMemoryMemTables>);
 
 impl Pod {
     /// What the table is at this moment; `None`: it takes no LSM writes.
@@ -35,9 +42,13 @@ impl Pod {
     pub async fn fresh(&self, table: &Table) -> Result<Option<Fresh>> {
         let Some(details) = table.mem_wal().await? else { return Ok(None) };
         for _ in 0..LOOKS_MAX {
-            let (mut manifests, mut memtables) = (Vec::new(), HashMap::new());
+            let mut looks: Vec<BoxFuture<'_, Result<Look>>> = Vec::new();
             for shard in crate::read::shard_ids(table).await? {
-                let (manifest, memory) = self.look(table, &details, shard).await?;
+                looks.push(self.look(table, &details, shard).boxed());
+            }
+            let looks: Vec<Look> = stream::iter(looks).buffer_unordered(LOOKS).try_collect().await?;
+            let (mut manifests, mut memtables) = (Vec::with_capacity(looks.len()), HashMap::new());
+            for (shard, manifest, memory) in looks {
                 manifests.extend(manifest);
                 memtables.extend(memory.map(|memory| (shard, memory)));
             }
@@ -61,26 +72,21 @@ impl Pod {
         Err(Error::Retry(format!("`{}` is folded faster than it can be read", table.name)))
     }
 
-    async fn look(
-        &self,
-        table: &Table,
-        details: &MemWalIndexDetails,
-        shard: Uuid,
-    ) -> Result<(Option<ShardManifest>, Option<InMemoryMemTables>)> {
+    async fn look(&self, table: &Table, details: &MemWalIndexDetails, shard: Uuid) -> Result<Look> {
         let open = match self.held(&table.uri, shard).await {
             Some(open) => Some(open),
             None if unread(table, shard).await? => Some(self.open(table, details, shard).await?),
             None => None,
         };
-        let Some(open) = open else { return Ok((table.shard_manifest(shard).await?, None)) };
+        let Some(open) = open else { return Ok((shard, table.shard_manifest(shard).await?, None)) };
         let memory = self.told(table, shard, open.writer.in_memory_memtable_refs().await)?;
         let manifest = self.told(table, shard, open.writer.manifest().await)?;
-        Ok((manifest, Some(memory)))
+        Ok((shard, manifest, Some(memory)))
     }
 }
 
 /// Whether the log of a shard holds what no SSTable does.
-async fn unread(table: &Table, shard: Uuid) -> Result<bool> {
+pub(super) async fn unread(table: &Table, shard: Uuid) -> Result<bool> {
     let Some(manifest) = table.shard_manifest(shard).await? else { return Ok(false) };
     if manifest.status == lance_index::mem_wal::ShardStatus::Sealed {
         return Ok(false);
