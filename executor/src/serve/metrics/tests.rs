@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use planner::facts::{IndexFacts, RemapFacts, ShardFacts, SsTableFacts};
 
 use super::*;
+use crate::pod::{Bounds, Pressure};
 use crate::run::fold::FoldReport;
 
 /// A series: its name and its labels.
@@ -158,6 +159,8 @@ fn everything() -> BTreeMap<Series, f64> {
     metrics.listed(0, 1_000);
     metrics.ticked(&Coverage::default(), 0, 1_000);
     metrics.jobs((0, 0), 1);
+    metrics.pod(&Pod::new(Pressure::new(Bounds::default())));
+    metrics.answered("/healthz", 200, Duration::from_millis(1));
     let folded = FoldReport { rows_inserted: 3, bytes_written: 90, ..FoldReport::default() };
     let end = JobEnd::Folded(folded);
     metrics.job(&JobReport::new("memwal_compaction", Vec::new(), 1_500, end));
