@@ -373,3 +373,12 @@ def test_a_memtable_freezes_by_its_size(root, pod):
         remote.upsert(table, [(turn * 200 + key, turn) for key in range(200)])
     assert len(listed(table)) >= 1
     assert table.count_rows() == 4_000
+
+
+def test_a_request_of_more_rows_than_a_memtable_has_room_for_is_written_all_the_same(pod):
+    table = remote.connect(pod.url).create_table("t", schema=pa.schema(remote.FIELDS))
+    small = {"max_memtable_rows": "100"}
+    table.set_lsm_write_spec(lancedb.LsmWriteSpec.unsharded().with_writer_config_defaults(small))
+    remote.upsert(table, [(key % 900, key) for key in range(1_000)])
+    assert held(table) == {key: key + 900 if key < 100 else key for key in range(900)}
+    assert len(listed(table)) >= 9

@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lance::dataset::mem_wal::observer::WalObserver;
 use lance::dataset::mem_wal::write::{BackpressureController, ShardMemory};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::{Key, lock};
+use crate::error::{Error, Result};
 
 /// The longest that one write is slowed down, and that one is kept waiting before it is refused.
 const DELAY_MAX: Duration = Duration::from_millis(500);
@@ -53,6 +54,8 @@ pub struct Pressure {
     pub(super) hot: Mutex<BTreeSet<String>>,
     pub(super) asked: Notify,
     counts: Counts,
+    /// Room for the rows of requests that are under way, in units.
+    intake: Arc<Semaphore>,
 }
 
 /// What happened so far.
@@ -92,7 +95,25 @@ impl Pressure {
     /// No pressure yet.
     pub fn new(bounds: Bounds) -> Arc<Self> {
         let (gauges, hot) = (RwLock::default(), Mutex::default());
-        Arc::new(Self { bounds, gauges, hot, asked: Notify::new(), counts: Counts::default() })
+        let intake = Arc::new(Semaphore::new(units(bounds.memory_bytes / 4) as usize));
+        Arc::new(Self { bounds, gauges, hot, asked: Notify::new(), counts: Counts::default(), intake })
+    }
+
+    /// Room for rows that a request holds until they are written; all requests together have a quarter of what
+    /// the writers have.
+    ///
+    /// # Errors
+    /// `Busy` where there is none soon.
+    pub async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit> {
+        let units = units(bytes).min(units(self.bounds.memory_bytes / 4));
+        match tokio::time::timeout(PATIENCE, self.intake.clone().acquire_many_owned(units)).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(closed)) => Err(Error::Fatal(closed.to_string())),
+            Err(_) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                Err(Error::Busy("too many rows are on their way to be written; try again".into()))
+            }
+        }
     }
 
     /// What happened so far.
@@ -162,6 +183,13 @@ impl Pressure {
         lock(&self.hot).insert(table.to_string());
         self.asked.notify_one();
     }
+}
+
+/// The unit in which room for rows is shared.
+const UNIT: u64 = 64 << 10;
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX)
 }
 
 impl Gauge {
@@ -238,5 +266,50 @@ impl WalObserver for Valve {
 impl fmt::Debug for Valve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Valve({})", self.shard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn valve(bounds: Bounds, unfolded: u64) -> Valve {
+        let (pressure, shard) = (Pressure::new(bounds), Uuid::nil());
+        let gauge = pressure.gauge("t", "/t.lance", shard);
+        gauge.unfolded.store(unfolded, Ordering::Relaxed);
+        Valve { pressure, shard, gauge }
+    }
+
+    #[test]
+    fn from_the_first_bound_on_writes_are_slower_and_from_the_second_refused() {
+        let bounds = Bounds { slow_sstables: 10, stop_sstables: 20, ..Bounds::default() };
+        let load = |unfolded| valve(bounds, unfolded).load(true);
+        assert!(load(0) <= 0.0 && load(10) <= 0.0);
+        assert!(load(11) > 0.0 && load(11) < load(15) && load(15) < 1.0);
+        assert!(load(20) >= 1.0 && load(1_000) >= 1.0);
+    }
+
+    #[test]
+    fn what_still_fits_into_the_memtable_is_never_refused_for_sstables() {
+        let bounds = Bounds { slow_sstables: 10, stop_sstables: 20, ..Bounds::default() };
+        let full = valve(bounds, 1_000);
+        assert!(full.load(false) < 1.0);
+        assert!(!full.may_freeze_memtable());
+        assert!(valve(bounds, 19).may_freeze_memtable());
+    }
+
+    #[tokio::test]
+    async fn rows_of_requests_have_a_bound_of_their_own_and_leave_it() {
+        let pressure = Pressure::new(Bounds { memory_bytes: 64 * MIB, ..Bounds::default() });
+        let first = pressure.room(12 * MIB).await.expect("there is room");
+        assert!(matches!(pressure.room(8 * MIB).await, Err(Error::Busy(_))));
+        drop(first);
+        // More than there ever is waits for all of it, and not for ever.
+        let all = pressure.room(1 << 40).await.expect("there is room");
+        assert!(matches!(pressure.room(1).await, Err(Error::Busy(_))));
+        drop(all);
+        assert_eq!(pressure.counts().refused.load(Ordering::Relaxed), 2);
     }
 }

@@ -78,12 +78,14 @@ pub(super) fn upserts(table: &Table, request: &MergeRequest, rows: &Schema) -> R
 /// They are too many for one request, or not as the table's.
 pub(super) async fn put(call: &Call, table: &Table, rows: Incoming) -> Result<u64, Refused> {
     let (fault, mut stream) = (rows.fault, rows.batches);
-    let (mut batches, mut bytes) = (Vec::<RecordBatch>::new(), 0);
+    let (mut batches, mut bytes, mut held) = (Vec::<RecordBatch>::new(), 0, Vec::new());
     while let Some(batch) = stream.try_next().await.map_err(|e| fault.or(lance_core::Error::from(e)))? {
-        bytes += batch.get_array_memory_size();
+        let size = batch.get_array_memory_size();
+        bytes += size;
         if bytes > ROWS_MAX {
             return Err(call::too_large(ROWS_MAX as u64));
         }
+        held.push(call.api.pod.pressure.room(size as u64).await?);
         batches.push(batch);
     }
     Ok(call.api.pod.put(table, batches).await?)
