@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 from lancedb.index import BTree
 
+import remote
 from conftest import command, environment
+from remote import Pod
 
 BUCKET = "bucket"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -83,3 +85,19 @@ def test_a_table_on_s3_is_folded_by_processes_that_cannot_lock(s3):
     assert dict(zip(union["id"].to_pylist(), union["v"].to_pylist())) == expected
     again = subprocess.run(command("run", s3), env=settings, capture_output=True, text=True, timeout=300)
     assert "1 idle" in again.stdout
+
+
+def test_clients_write_to_a_pod_on_s3_and_a_second_one_takes_over_after_a_kill(s3):
+    with Pod(s3, WAL_COMPACT_TRIGGER_COUNT="100") as pod:
+        db = remote.connect(pod.url)
+        table = remote.create(db, "clients", [(0, 0)], lancedb.LsmWriteSpec.bucket("id", 2))
+        remote.upsert(table, [(key, 1) for key in range(6)])
+        assert remote.held(table) == {key: 1 for key in range(6)}
+        pod.kill()
+        pod.start()
+        table = remote.connect(pod.url).open_table("clients")
+        assert remote.held(table) == {key: 1 for key in range(6)}
+        table.delete("id = 3")
+        table.checkpoint_lsm()
+    base = lance.dataset(f"{s3}/clients.lance").to_table().to_pydict()
+    assert dict(zip(base["id"], base["n"])) == {key: 1 for key in range(6) if key != 3}
