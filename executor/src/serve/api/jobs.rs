@@ -68,7 +68,7 @@ async fn list(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
         let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
         let states = match &asked.state {
             None => Vec::new(),
-            Some(word) => vec![state_of(word).ok_or_else(|| Error::Invalid(format!("`{word}` is no state of a job")))?],
+            Some(word) => states_of(word).ok_or_else(|| Error::Invalid(format!("`{word}` is no state of a job")))?,
         };
         let before = asked.page_token.filter(|token| !token.is_empty());
         let filter = Filter { states, kind: asked.job_type, table: asked.table_name, parent: None, before, limit };
@@ -201,17 +201,18 @@ fn whole(job: &Job) -> Value {
     whole
 }
 
+/// Also one that waits for a worker is in progress: the client knows no other word for what has not ended.
 fn word(state: State) -> &'static str {
-    if state == State::Running { "in_progress" } else { state.word() }
+    if matches!(state, State::Pending | State::Running) { "in_progress" } else { state.word() }
 }
 
-fn state_of(word: &str) -> Option<State> {
-    match word.to_ascii_lowercase().as_str() {
-        "in_progress" => Some(State::Running),
-        "done" => Some(State::Succeeded),
-        "canceled" => Some(State::Cancelled),
-        word => State::of(word),
-    }
+fn states_of(word: &str) -> Option<Vec<State>> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "in_progress" => vec![State::Pending, State::Running],
+        "done" => vec![State::Succeeded],
+        "canceled" => vec![State::Cancelled],
+        word => vec![State::of(word)?],
+    })
 }
 
 /// Events as an Arrow stream: also where there are none it has its columns.
