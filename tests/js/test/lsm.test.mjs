@@ -140,6 +140,9 @@ describe("LSM", { concurrency: true }, () => {
     assert.ok(job.creationMs === fold.createdAtMillis && job.spec && job.result);
     const events = (await job.events()).toArray();
     assert.ok(events.length >= 2 && events.every((event) => event.state));
+    const claims = await job.events({ filter: "state IN ('claim', 'claim_complete')", limit: 2 });
+    assert.deepEqual(claims.toArray().map(({ state }) => state), ["claim", "claim_complete"]);
+    await assert.rejects(job.events({ filter: "nothing = 1" }), /nothing/);
     // It has ended: to cancel it changes nothing.
     assert.equal(await db.cancelJob(fold.jobId), true);
     assert.equal(await job.status(), "finished");
@@ -161,7 +164,6 @@ describe("LSM", { concurrency: true }, () => {
     assert.equal((await table.getLsmStats()).buckets[0].compacting, false);
     await table.compactLsm();
     assert.deepEqual(await held(table), rows(1, 5).map(({ id }) => [id, 0]));
-    await still.dropTable("waits");
   });
 
   test("a job that nobody knows is not found", async () => {

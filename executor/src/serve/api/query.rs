@@ -21,7 +21,7 @@ use lance::Dataset;
 use serde::Deserialize;
 use serde_json::json;
 
-pub(super) use self::project::Projection;
+pub(super) use self::project::{Predicate, Projection, predicate};
 pub(super) use self::request::Columns;
 use self::request::Query;
 use self::scan::scanners;
