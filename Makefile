@@ -2,10 +2,13 @@
 VENV ?= .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 CARETAKER := $(abspath $(TARGET))/debug/caretaker
+CLIENT_TESTS := $(abspath $(TARGET))/debug/caretaker-client-tests
 PYTHON := $(VENV)/bin/python
 # Two selections, since wasmtime turns on features of small crates that would have Lance built again.
 LANCE := -p caretaker -p caretaker-planner -p caretaker-tests -p caretaker-benches
 PLUGIN := -p caretaker-host -p caretaker-web -p caretaker-plugin
+# A third, since LanceDB's client turns on features of Lance's that would have Caretaker tested otherwise than it is built.
+CLIENT := -p caretaker-client-tests
 DEMO := $(abspath $(TARGET))/demo
 
 .PHONY: help demo test lint wasm unit real browser bench clean
@@ -43,10 +46,11 @@ unit: ## Rust tests; they need the plugin that `make wasm` builds
 	cargo test --no-fail-fast $(LANCE)
 	cargo test --no-fail-fast $(PLUGIN)
 
-real: ## tests with the real LanceDB client
-	@VENV=$(VENV) .ci/setup build python
+real: ## tests with the real LanceDB clients: for Python, Node.js and Rust
+	@VENV=$(VENV) .ci/setup build python node
 	cargo build -p caretaker
-	CARETAKER=$(CARETAKER) $(PYTHON) -m pytest -q tests/py
+	cargo build $(CLIENT)
+	CARETAKER=$(CARETAKER) CLIENT_TESTS=$(CLIENT_TESTS) $(PYTHON) -m pytest -q tests/py
 
 browser: ## tests in a real browser
 	@.ci/setup web
@@ -58,4 +62,4 @@ bench: ## the fold beside merge_insert and the floor (a release build: up to an 
 
 clean:
 	cargo clean
-	rm -rf web/node_modules web/dist web/src/generated $(VENV)
+	rm -rf tests/js/node_modules web/node_modules web/dist web/src/generated $(VENV)

@@ -108,8 +108,10 @@ pub(crate) fn plain(text: &str) -> String {
         rest = after.split_once("): ").map_or(after, |(_, said)| said);
     }
     out.push_str(rest);
-    match out.find(", /").filter(|at| out[*at..].contains(".rs:")) {
-        Some(at) => out[..at].to_string(),
+    // A line of ours has no root in front of it.
+    let mut ends = out.match_indices(", ").map(|(at, comma)| (at, &out[at + comma.len()..]));
+    match ends.find(|(_, rest)| rest.split_whitespace().next().is_some_and(|word| word.contains(".rs:"))) {
+        Some((at, _)) => out[..at].to_string(),
         None => out,
     }
 }

@@ -5,7 +5,7 @@
 
 mod call;
 mod columns;
-mod drain;
+pub(super) mod drain;
 mod fit;
 mod indexes;
 mod ipc;
@@ -169,7 +169,6 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(spec::routes())
         .merge(operate::routes())
         .layer(axum::middleware::from_fn(whole))
-        .layer(axum::middleware::from_fn(drain::drained))
         .with_state(api)
 }
 

@@ -14,6 +14,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::query::{Predicate, predicate};
 use super::{Refused, code, read, refuse};
 use crate::error::{Error, Result};
 use crate::registry::{Answer, EVENTS_MAX, Event, Filter, Job, PAGE_MAX, Registry, State};
@@ -24,6 +25,17 @@ const PAGE: u64 = 100;
 const EVENTS: u64 = 1_000;
 /// Jobs whose events one request may ask for.
 const IDS_MAX: usize = 1_000;
+/// What is told of an event.
+const COLUMNS: [&str; 8] = [
+    "job_id",
+    "state",
+    "emitted_at_millis",
+    "updated_by",
+    "emitted_from",
+    "emitted_by",
+    "claim_entity",
+    "rows_processed",
+];
 
 /// The routes.
 pub(in crate::serve) fn routes(registry: Registry) -> Router {
@@ -68,7 +80,7 @@ async fn list(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
         let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
         let states = match &asked.state {
             None => Vec::new(),
-            Some(word) => vec![state_of(word).ok_or_else(|| Error::Invalid(format!("`{word}` is no state of a job")))?],
+            Some(word) => states_of(word).ok_or_else(|| Error::Invalid(format!("`{word}` is no state of a job")))?,
         };
         let before = asked.page_token.filter(|token| !token.is_empty());
         let filter = Filter { states, kind: asked.job_type, table: asked.table_name, parent: None, before, limit };
@@ -112,10 +124,16 @@ async fn pause(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
         let One { job_id } = read(&body)?;
         let (paused, committing) = match registry.pause(&job_id).await? {
             Answer::Unknown => return Ok(unknown(&job_id)),
-            Answer::Done | Answer::Not(State::Paused) => (true, false),
-            // It does so at its next safe point.
-            Answer::Asked | Answer::Not(_) => (false, false),
-            Answer::Ended(_) => (false, true),
+            // It is, or will be at its worker's next safe point.
+            Answer::Done | Answer::Asked => (true, false),
+            // That changed nothing.
+            Answer::Not(State::Paused) => (false, false),
+            // A worker has just taken or left it: the client is told to try again.
+            Answer::Not(_) => (false, true),
+            Answer::Ended(state) => {
+                let why = format!("job `{job_id}` has ended: it is {}", state.word());
+                return Err(Refused::new(StatusCode::CONFLICT, code::CONFLICT, why));
+            }
         };
         Ok(Json(json!({ "paused": paused, "committing": committing })).into_response())
     })
@@ -138,17 +156,11 @@ async fn resume(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
 async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
     answer(async {
         let asked: Events = read(&body)?;
-        if asked.filter.as_ref().is_some_and(|filter| !filter.trim().is_empty()) {
-            return Ok(refuse(
-                StatusCode::BAD_REQUEST,
-                code::INVALID,
-                "`filter` is not understood yet: filter what is answered",
-            ));
-        }
+        let filter = asked.filter.as_deref().filter(|filter| !filter.trim().is_empty());
+        let filter = filter.map(|filter| predicate(&schema(), filter)).transpose()?;
         let ids: Vec<String> = asked.job_id.into_iter().chain(asked.job_ids).collect();
         if ids.is_empty() || ids.len() > IDS_MAX {
-            let why = format!("name 1 to {IDS_MAX} jobs in `job_id` or `job_ids`");
-            return Ok(refuse(StatusCode::BAD_REQUEST, code::INVALID, &why));
+            return Err(Refused::invalid(format!("name 1 to {IDS_MAX} jobs in `job_id` or `job_ids`")));
         }
         let mut left = asked.limit.unwrap_or(EVENTS).clamp(1, EVENTS_MAX);
         let mut found = Vec::new();
@@ -156,12 +168,13 @@ async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
             if left == 0 {
                 break;
             }
-            let events = registry.events(id, 0, left.min(asked.limit_per_job.unwrap_or(left))).await?;
-            if events.is_empty() && registry.job(id).await?.is_none() {
+            let wanted = left.min(asked.limit_per_job.unwrap_or(left));
+            let batches = events_of(&registry, id, filter.as_ref(), wanted).await?;
+            if batches.is_empty() && registry.job(id).await?.is_none() {
                 return Ok(unknown(id));
             }
-            left -= events.len() as u64;
-            found.extend(events);
+            left -= batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+            found.extend(batches);
         }
         let kind = [(header::CONTENT_TYPE, "application/vnd.apache.arrow.stream")];
         Ok((kind, stream(&found)?).into_response())
@@ -169,8 +182,33 @@ async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
     .await
 }
 
-async fn answer(work: impl Future<Output = Result<Response>>) -> Response {
-    work.await.unwrap_or_else(|error| Refused::from(error).into_response())
+/// The first events of a job that a filter is true of. None at all: the job has no events, or there is none.
+async fn events_of(
+    registry: &Registry,
+    id: &str,
+    filter: Option<&Predicate>,
+    mut wanted: u64,
+) -> std::result::Result<Vec<RecordBatch>, Refused> {
+    let (mut found, mut after) = (Vec::new(), 0);
+    while wanted > 0 {
+        let page = if filter.is_some() { EVENTS_MAX } else { wanted };
+        let events = registry.events(id, after, page).await?;
+        let Some(last) = events.last() else { break };
+        after = last.id;
+        let batch = rows(&events)?;
+        let batch = filter.map_or_else(|| Ok(batch.clone()), |filter| filter.apply(&batch))?;
+        let batch = batch.slice(0, batch.num_rows().min(usize::try_from(wanted).unwrap_or(usize::MAX)));
+        wanted -= batch.num_rows() as u64;
+        found.push(batch);
+        if (events.len() as u64) < page {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+async fn answer(work: impl Future<Output = std::result::Result<Response, Refused>>) -> Response {
+    work.await.unwrap_or_else(Refused::into_response)
 }
 
 fn unknown(id: &str) -> Response {
@@ -201,45 +239,52 @@ fn whole(job: &Job) -> Value {
     whole
 }
 
+/// Also one that waits for a worker is in progress: the client knows no other word for what has not ended.
 fn word(state: State) -> &'static str {
-    if state == State::Running { "in_progress" } else { state.word() }
+    if matches!(state, State::Pending | State::Running) { "in_progress" } else { state.word() }
 }
 
-fn state_of(word: &str) -> Option<State> {
-    match word.to_ascii_lowercase().as_str() {
-        "in_progress" => Some(State::Running),
-        "done" => Some(State::Succeeded),
-        "canceled" => Some(State::Cancelled),
-        word => State::of(word),
-    }
+fn states_of(word: &str) -> Option<Vec<State>> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "in_progress" => vec![State::Pending, State::Running],
+        "done" => vec![State::Succeeded],
+        "canceled" => vec![State::Cancelled],
+        word => vec![State::of(word)?],
+    })
 }
 
-/// Events as an Arrow stream: also where there are none it has its columns.
-fn stream(events: &[Event]) -> Result<Vec<u8>> {
-    let texts = |of: &dyn Fn(&Event) -> Option<String>| -> ArrayRef {
-        Arc::new(events.iter().map(of).collect::<StringArray>())
-    };
-    let columns: [(&str, ArrayRef); 8] = [
-        ("job_id", texts(&|event| Some(event.job_id.clone()))),
-        ("state", texts(&|event| Some(event.state.clone()))),
-        ("emitted_at_millis", Arc::new(events.iter().map(|e| i64::try_from(e.at_ms).ok()).collect::<Int64Array>())),
-        ("updated_by", texts(&|event| event.worker.clone())),
-        ("emitted_from", texts(&|_| Some("caretaker".into()))),
-        ("emitted_by", texts(&|event| event.worker.clone())),
-        ("claim_entity", texts(&|event| event.message.clone())),
-        ("rows_processed", Arc::new(events.iter().map(|e| Some(e.rows_processed)).collect::<UInt64Array>())),
-    ];
+/// The columns of events.
+fn schema() -> Schema {
     let number = |name: &str| match name {
         "emitted_at_millis" => DataType::Int64,
         "rows_processed" => DataType::UInt64,
         _ => DataType::Utf8,
     };
-    let fields: Vec<Field> = columns.iter().map(|(name, _)| Field::new(*name, number(name), true)).collect();
-    let schema = Arc::new(Schema::new(fields));
-    let batch = RecordBatch::try_new(schema.clone(), columns.into_iter().map(|(_, column)| column).collect())?;
-    let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
-    if batch.num_rows() > 0 {
-        writer.write(&batch)?;
+    Schema::new(COLUMNS.map(|name| Field::new(name, number(name), true)).to_vec())
+}
+
+fn rows(events: &[Event]) -> Result<RecordBatch> {
+    let texts = |of: &dyn Fn(&Event) -> Option<String>| -> ArrayRef {
+        Arc::new(events.iter().map(of).collect::<StringArray>())
+    };
+    let columns: [ArrayRef; COLUMNS.len()] = [
+        texts(&|event| Some(event.job_id.clone())),
+        texts(&|event| Some(event.state.clone())),
+        Arc::new(events.iter().map(|e| i64::try_from(e.at_ms).ok()).collect::<Int64Array>()),
+        texts(&|event| event.worker.clone()),
+        texts(&|_| Some("caretaker".into())),
+        texts(&|event| event.worker.clone()),
+        texts(&|event| event.message.clone()),
+        Arc::new(events.iter().map(|e| Some(e.rows_processed)).collect::<UInt64Array>()),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(schema()), columns.to_vec())?)
+}
+
+/// Events as an Arrow stream: also where there are none it has its columns.
+fn stream(batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema())?;
+    for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
+        writer.write(batch)?;
     }
     Ok(writer.into_inner()?)
 }

@@ -25,7 +25,7 @@ pub(in super::super) struct Projection {
 }
 
 /// Rows that an expression is true of.
-pub(super) struct Predicate {
+pub(in super::super) struct Predicate {
     pub(super) needs: Vec<String>,
     value: Arc<dyn PhysicalExpr>,
     table: SchemaRef,
@@ -93,7 +93,7 @@ impl Projection {
 ///
 /// # Errors
 /// It is none.
-pub(super) fn predicate(table: &Schema, condition: &str) -> Result<Predicate, Refused> {
+pub(in super::super) fn predicate(table: &Schema, condition: &str) -> Result<Predicate, Refused> {
     let table = Arc::new(table.clone());
     let planner = Planner::new(table.clone());
     let expr = planner.optimize_expr(planner.parse_filter(condition)?)?;
@@ -106,7 +106,7 @@ impl Predicate {
     ///
     /// # Errors
     /// It can't be computed.
-    pub(super) fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch, Refused> {
+    pub(in super::super) fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch, Refused> {
         let rows = widened(batch, &self.table)?;
         let value = self.value.evaluate(&rows).map_err(lance_core::Error::from)?;
         let value = value.into_array(rows.num_rows()).map_err(lance_core::Error::from)?;

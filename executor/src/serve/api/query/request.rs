@@ -164,6 +164,14 @@ impl<'de> Deserialize<'de> for Words {
 }
 
 impl Text {
+    /// Says which column is meant, where nothing says so yet.
+    pub(super) fn name(&mut self, column: String) -> Result<(), Refused> {
+        if self.query()?.columns().is_empty() {
+            self.columns.push(column);
+        }
+        Ok(())
+    }
+
     /// As Lance takes it.
     pub(super) fn query(&self) -> Result<FullTextSearchQuery, Refused> {
         let query = match &self.query {
