@@ -108,7 +108,8 @@ pub(crate) fn plain(text: &str) -> String {
         rest = after.split_once("): ").map_or(after, |(_, said)| said);
     }
     out.push_str(rest);
-    match out.find(", /").filter(|at| out[*at..].contains(".rs:")) {
+    let source = [", location: /", ", /"].iter().find_map(|mark| out.find(mark));
+    match source.filter(|at| out[*at..].contains(".rs:")) {
         Some(at) => out[..at].to_string(),
         None => out,
     }

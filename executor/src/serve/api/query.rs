@@ -25,7 +25,7 @@ pub(super) use self::project::Projection;
 pub(super) use self::request::Columns;
 use self::request::Query;
 use self::scan::scanners;
-use self::union::{count_union, lacks_text, query_union};
+use self::union::{count_union, lacks_text, name_text, query_union};
 pub(super) use self::union::{keys_where, rows_where};
 use super::call::{Call, json as body_of};
 use super::{Answer, Api, Refused, code, ipc, posted, said};
@@ -53,11 +53,11 @@ pub(super) fn routes() -> Router<Api> {
 pub(super) type Rows = BoxStream<'static, lance_core::Result<RecordBatch>>;
 
 async fn query(call: Call, body: Body) -> Answer {
-    let query: Query = body_of(body).await?;
+    let mut query: Query = body_of(body).await?;
     let table = call.table_at(query.version).await?;
     // A version is the base's: shards have none.
     if query.version.is_none() && call.to_shards(&table, query.use_lsm).await? {
-        let fresh = searchable(&call, &table, &query).await?;
+        let fresh = searchable(&call, &table, &mut query).await?;
         let (schema, rows) = query_union(&fresh, &query).await?;
         return Ok(seen(ipc::file(&schema, rows).await?, fresh.table.version()));
     }
@@ -67,10 +67,11 @@ async fn query(call: Call, body: Body) -> Answer {
 
 /// The table with what is newer, where every part can be searched as the query wants. Rows from before a full text
 /// index have none until they are in the base: they are folded then.
-async fn searchable(call: &Call, table: &Table, query: &Query) -> Result<Fresh, Refused> {
+async fn searchable(call: &Call, table: &Table, query: &mut Query) -> Result<Fresh, Refused> {
     let began = Instant::now();
     loop {
         let fresh = call.fresh(table).await?;
+        name_text(&fresh.table, query).await?;
         let Some(column) = lacks_text(&fresh, query).await? else { return Ok(fresh) };
         if began.elapsed() > FOLD {
             let why = format!("rows of `{column}` that are newer than its index are being folded into it; try again");
@@ -94,16 +95,24 @@ async fn query_base(dataset: &Arc<Dataset>, query: &Query) -> Result<(SchemaRef,
     }
     let schema = parts.first().map(|part| lance_io::stream::RecordBatchStream::schema(part));
     let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
+    let unseen = query.unseen();
+    let seen: Vec<usize> =
+        (0..schema.fields().len()).filter(|at| !unseen.contains(&schema.field(*at).name().as_str())).collect();
+    let schema = Arc::new(schema.project(&seen)?);
+    let parts = parts.into_iter().map(|part| {
+        let seen = seen.clone();
+        part.map(move |batch| Ok(batch?.project(&seen)?)).boxed()
+    });
     if !several {
-        return Ok((schema, stream::iter(parts).flatten().boxed()));
+        return Ok((schema, stream::iter(parts.collect::<Vec<_>>()).flatten().boxed()));
     }
     let schema = wide(&schema);
     let wide = schema.clone();
-    let parts = parts.into_iter().zip(0i32..).map(move |(part, at)| {
+    let parts = parts.zip(0i32..).map(move |(part, at): (Rows, i32)| {
         let schema = wide.clone();
         part.map(move |batch| numbered(&schema, &batch?, at))
     });
-    Ok((schema, stream::iter(parts).flatten().boxed()))
+    Ok((schema, stream::iter(parts.collect::<Vec<_>>()).flatten().boxed()))
 }
 
 /// The columns of an answer to several query vectors.

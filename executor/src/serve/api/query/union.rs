@@ -33,6 +33,7 @@ use super::scan::{metric_of, scanners, target};
 use super::{Rows, numbered, wide};
 use crate::error::Error;
 use crate::pod::Fresh;
+use crate::table::Table;
 
 /// Nearness of a row, and fit of its text: the one grows, the other falls.
 const DISTANCE: &str = "_distance";
@@ -260,6 +261,17 @@ async fn matching(fresh: &Fresh, query: &Query, names: &[String], wanted: u64) -
     let scanner = filtered(fresh.only().project(names)?, filter)?;
     let plan = scanner.full_text_search(text)?.limit(Some(limit), None)?.create_plan().boxed().await?;
     Ok(stream(plan)?.try_collect().await?)
+}
+
+/// Names the column whose text is searched, where the query does not and only one has an index on its text.
+pub(super) async fn name_text(table: &Table, query: &mut Query) -> Result<(), Refused> {
+    let Some(text) = &mut query.full_text_query else { return Ok(()) };
+    let indexes = table.dataset.load_indices().await?;
+    let schema = table.dataset.schema();
+    let has = |id: &i32| indexes.iter().any(|index| is_text(index, *id));
+    let columns: Vec<i32> = schema.field_ids().into_iter().filter(has).collect();
+    let [column] = columns[..] else { return Ok(()) };
+    text.name(schema.field_path(column)?)
 }
 
 /// The column whose text is searched, where newer rows have no index on it yet: those from before the index.
