@@ -109,8 +109,12 @@ pub(crate) fn plain(text: &str) -> String {
     }
     out.push_str(rest);
     // A line of ours has no root in front of it.
+    let is_place = |rest: &str| {
+        let place = rest.strip_prefix("location: ").unwrap_or(rest);
+        place.split_whitespace().next().is_some_and(|word| word.contains(".rs:"))
+    };
     let mut ends = out.match_indices(", ").map(|(at, comma)| (at, &out[at + comma.len()..]));
-    match ends.find(|(_, rest)| rest.split_whitespace().next().is_some_and(|word| word.contains(".rs:"))) {
+    match ends.find(|(_, rest)| is_place(rest)) {
         Some((at, _)) => out[..at].to_string(),
         None => out,
     }

@@ -62,8 +62,8 @@ def held(table, lsm=None):
 
 
 def ask(url, path, body=None, key="dev"):
-    """Status and JSON of a POST; an answer without a body is `None`."""
-    data = b"" if body is None else json.dumps(body).encode()
+    """Status and JSON of a POST; an answer without a body is `None`. Bytes go as they are."""
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data=data, headers={"x-api-key": key}, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=MINUTE) as answer:

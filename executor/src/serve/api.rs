@@ -192,7 +192,12 @@ async fn whole(request: Request, next: Next) -> Response {
 
 /// There is no such route.
 pub(super) async fn no_route(request: Request) -> Response {
-    let why = format!("there is no route `{}`", request.uri().path());
+    let path = request.uri().path();
+    let why = format!("there is no route `{path}`");
+    // Of a table the client would take 404 for one that is not there.
+    if path.starts_with("/v1/table/") {
+        return refuse(StatusCode::NOT_ACCEPTABLE, code::UNSUPPORTED, &why);
+    }
     refuse(StatusCode::NOT_FOUND, code::NOT_FOUND, &why)
 }
 

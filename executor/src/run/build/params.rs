@@ -119,6 +119,9 @@ impl CreateIndex {
             "BLOOMFILTER" => "BLOOM_FILTER".into(),
             known => known.into(),
         };
+        if !suits(&asked, &field) {
+            return Err(invalid(format!("`{}` is {}: `{asked}` is not for it", self.column, field.data_type())));
+        }
         let (kind, params): (IndexType, Box<dyn IndexParams>) = match asked.as_str() {
             "BTREE" => self.of_values(BuiltinIndexType::BTree, IndexType::BTree),
             "BITMAP" => self.of_values(BuiltinIndexType::Bitmap, IndexType::Bitmap),
@@ -230,6 +233,41 @@ fn sub_vectors(dimension: u32, bits: u32) -> u32 {
     };
     // Codes of four bits lie two in a byte.
     if bits == 4 && !parts.is_multiple_of(2) { parts + 1 } else { parts }
+}
+
+/// Whether an index of values can be on a column, as LanceDB has it. Of others is said where they are read: a client waits
+/// for the index, and not for the job that fails.
+fn suits(kind: &str, field: &Field) -> bool {
+    use DataType as T;
+    let column = field.data_type();
+    let text = |t: &T| matches!(t, T::Utf8 | T::LargeUtf8);
+    let bytes = |t: &T| text(t) || matches!(t, T::Binary | T::LargeBinary);
+    let few = |t: &T| t.is_integer() || bytes(t) || matches!(t, T::Boolean);
+    let ordered = |t: &T| {
+        t.is_numeric() && !t.is_decimal()
+            || t.is_temporal() && !matches!(t, T::Duration(_) | T::Interval(_))
+            || matches!(t, T::Boolean | T::Utf8 | T::LargeUtf8 | T::FixedSizeBinary(_))
+    };
+    let json = |field: &Field| {
+        field
+            .metadata()
+            .get("ARROW:extension:name")
+            .is_some_and(|name| matches!(name.as_str(), "lance.json" | "arrow.json"))
+    };
+    let item = match column {
+        T::List(item) | T::LargeList(item) => Some(item.data_type()),
+        _ => None,
+    };
+    match kind {
+        "BTREE" => ordered(column),
+        "ZONEMAP" => ordered(column) || bytes(column),
+        "BITMAP" => few(column),
+        "LABEL_LIST" => item.is_some_and(few) || matches!(column, T::FixedSizeList(item, _) if few(item.data_type())),
+        "FM" => bytes(column),
+        "NGRAM" => text(column),
+        "FTS" => json(field) || text(column) || item.is_some_and(text),
+        _ => true,
+    }
 }
 
 /// Numbers of a column's vectors; `None`: it has none.

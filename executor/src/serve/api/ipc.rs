@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamDecoder;
-use arrow_ipc::writer::FileWriter;
-use arrow_schema::SchemaRef;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -30,8 +30,9 @@ const MARK: usize = 8;
 const CONTINUES: [u8; 4] = [0xff; 4];
 /// Bytes of a message's head.
 const ABOUT_MAX: usize = 16 << 20;
-/// The type of an answer of rows.
+/// The types of an answer of rows.
 const FILE: &str = "application/vnd.apache.arrow.file";
+const STREAM: &str = "application/vnd.apache.arrow.stream";
 
 /// The rows of a request, as they come in.
 pub(super) struct Incoming {
@@ -234,8 +235,24 @@ where
     S: Stream<Item = lance_core::Result<RecordBatch>> + Send + Unpin + 'static,
 {
     let first = batches.try_next().await?;
-    let writer = FileWriter::try_new(Vec::new(), schema)?;
     let batches = stream::iter(first.map(Ok)).chain(batches);
+    // A file has one dictionary for a column, and every part of a table has its own.
+    if has_dictionary(schema) {
+        return Ok(answer(STREAM, StreamWriter::try_new(Vec::new(), schema)?, batches));
+    }
+    Ok(answer(FILE, FileWriter::try_new(Vec::new(), schema)?, batches))
+}
+
+fn has_dictionary(schema: &SchemaRef) -> bool {
+    let dictionary = |field: &&Field| matches!(field.data_type(), DataType::Dictionary(..));
+    schema.flattened_fields().iter().any(dictionary)
+}
+
+fn answer<W, S>(kind: &'static str, writer: W, batches: S) -> Response
+where
+    W: Writes + Send + 'static,
+    S: Stream<Item = lance_core::Result<RecordBatch>> + Send + Unpin + 'static,
+{
     let written = stream::try_unfold((Some(writer), batches), |(writer, mut batches)| async move {
         let Some(mut writer) = writer else { return Ok::<_, lance_core::Error>(None) };
         let more = batches.try_next().await?;
@@ -243,18 +260,53 @@ where
             Some(batch) => writer.write(batch)?,
             None => writer.finish()?,
         }
-        let piece = Bytes::from(std::mem::take(writer.get_mut()));
+        let piece = Bytes::from(std::mem::take(writer.written()));
         Ok(Some((piece, (more.is_some().then_some(writer), batches))))
     });
-    Ok(([(header::CONTENT_TYPE, FILE)], Body::from_stream(written)).into_response())
+    ([(header::CONTENT_TYPE, kind)], Body::from_stream(written)).into_response()
+}
+
+/// Both forms in which Arrow writes rows.
+trait Writes {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError>;
+    fn finish(&mut self) -> Result<(), ArrowError>;
+    fn written(&mut self) -> &mut Vec<u8>;
+}
+
+impl Writes for FileWriter<Vec<u8>> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.write(batch)
+    }
+
+    fn finish(&mut self) -> Result<(), ArrowError> {
+        self.finish()
+    }
+
+    fn written(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+}
+
+impl Writes for StreamWriter<Vec<u8>> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        self.write(batch)
+    }
+
+    fn finish(&mut self) -> Result<(), ArrowError> {
+        self.finish()
+    }
+
+    fn written(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use arrow_array::Int64Array;
     use arrow_ipc::CompressionType;
-    use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-    use arrow_schema::{DataType, Field, Schema};
+    use arrow_ipc::writer::IpcWriteOptions;
+    use arrow_schema::Schema;
 
     use super::*;
 

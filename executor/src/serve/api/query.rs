@@ -93,18 +93,26 @@ async fn query_base(dataset: &Arc<Dataset>, query: &Query) -> Result<(SchemaRef,
     for scanner in &scanners {
         parts.push(scanner.try_into_stream().boxed().await?);
     }
-    let schema = parts.first().map(|part| lance_io::stream::RecordBatchStream::schema(part));
+    let schema = parts.first().map(lance_io::stream::RecordBatchStream::schema);
     let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
+    let unseen = query.unseen();
+    let seen: Vec<usize> =
+        (0..schema.fields().len()).filter(|at| !unseen.contains(&schema.field(*at).name().as_str())).collect();
+    let schema = Arc::new(schema.project(&seen)?);
+    let parts = parts.into_iter().map(|part| {
+        let seen = seen.clone();
+        part.map(move |batch| Ok(batch?.project(&seen)?)).boxed()
+    });
     if !several {
-        return Ok((schema, stream::iter(parts).flatten().boxed()));
+        return Ok((schema, stream::iter(parts.collect::<Vec<_>>()).flatten().boxed()));
     }
     let schema = wide(&schema);
     let wide = schema.clone();
-    let parts = parts.into_iter().zip(0i32..).map(move |(part, at)| {
+    let parts = parts.zip(0i32..).map(move |(part, at): (Rows, i32)| {
         let schema = wide.clone();
         part.map(move |batch| numbered(&schema, &batch?, at))
     });
-    Ok((schema, stream::iter(parts).flatten().boxed()))
+    Ok((schema, stream::iter(parts.collect::<Vec<_>>()).flatten().boxed()))
 }
 
 /// The columns of an answer to several query vectors.

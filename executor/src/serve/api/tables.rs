@@ -1,5 +1,7 @@
 //! `/v1/table/*` and `/v1/namespace/*`: which tables there are, what they are like, and their versions.
 
+use std::time::Duration;
+
 use arrow_schema::Schema;
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -8,6 +10,8 @@ use futures::FutureExt;
 use lance::arrow::json::JsonSchema;
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams, validate_dataset_root_for_drop};
 use lance::index::DatasetIndexExt;
+use lance_io::object_store::ObjectStore;
+use object_store::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,6 +26,9 @@ const PAGE: usize = 100;
 const PAGE_MAX: usize = 10_000;
 /// The namespace of all tables; others there are not.
 const ROOT: &str = "$";
+/// How often a table's folder is removed until nobody writes to it, and how long it is waited between.
+const REMOVES: u32 = 20;
+const REMOVE_AGAIN: Duration = Duration::from_millis(100);
 /// Rows of a fragment that is small, as LanceDB counts them.
 const SMALL_FRAGMENT: usize = 100_000;
 
@@ -158,10 +165,22 @@ async fn remove(call: Call) -> Answer {
     // A writer would go on writing to the folder's place.
     let closed = call.api.pod.close(&table);
     call.api.pod.release(&table.uri).await;
-    store.remove_dir_all(folder).await?;
+    emptied(&store, &folder).await?;
     drop(closed);
     call.api.wrote(&call.id);
     said(json!({}))
+}
+
+/// Jobs that were at the table may write to its folder until they see that it is gone.
+async fn emptied(store: &ObjectStore, folder: &Path) -> Result<(), Refused> {
+    for _ in 1..REMOVES {
+        match store.remove_dir_all(folder.clone()).await {
+            Ok(()) | Err(lance_core::Error::NotFound { .. }) => return Ok(()),
+            Err(error) => tracing::debug!(%error, %folder, "a table's folder is written to while it is removed"),
+        }
+        tokio::time::sleep(REMOVE_AGAIN).await;
+    }
+    Ok(store.remove_dir_all(folder.clone()).await?)
 }
 
 async fn rename(call: Call) -> Answer {
@@ -220,7 +239,7 @@ async fn restore(call: Call, body: Body) -> Answer {
             call.id
         )));
     }
-    let mut dataset = (*call.table_at(Some(version)).await?.dataset).clone();
+    let mut dataset = (*call.table_at(Some(version)).await.map_err(not_here)?.dataset).clone();
     dataset.restore().await?;
     call.api.wrote(&call.id);
     said(json!({ "version": dataset.manifest().version }))
@@ -244,26 +263,39 @@ async fn tags(call: Call) -> Answer {
 
 async fn tag_version(call: Call, body: Body) -> Answer {
     let asked: Tag = body_of(body).await?;
-    let found = call.table().await?.dataset.tags().get(&asked.tag).await?;
+    let found = call.table().await?.dataset.tags().get(&asked.tag).await.map_err(not_here)?;
     said(json!({ "version": found.version, "branch": found.branch }))
+}
+
+/// Of a tag or a version that there is not. 404 the client would take for a table that is not there.
+fn not_here(refused: impl Into<Refused>) -> Refused {
+    let refused = refused.into();
+    let status = if refused.status == StatusCode::NOT_FOUND { StatusCode::BAD_REQUEST } else { refused.status };
+    Refused { status, ..refused }
+}
+
+/// The table at the version that a tag is of.
+async fn tagged(call: &Call, asked: &Tag) -> Result<Table, Refused> {
+    call.table().await?;
+    call.table_at(Some(asked.version()?)).await.map_err(not_here)
 }
 
 async fn tag(call: Call, body: Body) -> Answer {
     let asked: Tag = body_of(body).await?;
-    let table = call.table_at(Some(asked.version()?)).await?;
-    table.dataset.tags().create(&asked.tag, table.version()).await?;
+    let table = tagged(&call, &asked).await?;
+    table.dataset.tags().create(&asked.tag, table.version()).await.map_err(not_here)?;
     said(json!({}))
 }
 
 async fn retag(call: Call, body: Body) -> Answer {
     let asked: Tag = body_of(body).await?;
-    let table = call.table_at(Some(asked.version()?)).await?;
-    table.dataset.tags().update(&asked.tag, table.version()).await?;
+    let table = tagged(&call, &asked).await?;
+    table.dataset.tags().update(&asked.tag, table.version()).await.map_err(not_here)?;
     said(json!({}))
 }
 
 async fn untag(call: Call, body: Body) -> Answer {
     let asked: Tag = body_of(body).await?;
-    call.table().await?.dataset.tags().delete(&asked.tag).await?;
+    call.table().await?.dataset.tags().delete(&asked.tag).await.map_err(not_here)?;
     said(json!({}))
 }

@@ -55,6 +55,15 @@ impl Query {
         !self.vector.0.is_empty() || self.full_text_query.is_some()
     }
 
+    /// Columns that the answer is ordered by and does not have.
+    pub(super) fn unseen(&self) -> Vec<&str> {
+        let Some(Columns(columns)) = &self.columns else { return Vec::new() };
+        let keys = self.order_by.iter().flatten().map(|key| key.column_name.as_str());
+        // What a search or Lance adds is there by itself.
+        let added = |name: &str| name.starts_with('_');
+        keys.filter(|key| !added(key) && !columns.iter().any(|(name, _)| name == key)).collect()
+    }
+
     /// Rows at most, and rows that are left out before them.
     pub(super) fn page(&self) -> (Option<i64>, Option<i64>) {
         // More than any table has, as the client writes all rows.

@@ -82,7 +82,7 @@ fn scanner(dataset: &Arc<Dataset>, query: &Query, nearest: Option<(&str, &ArrayR
     }
     let (limit, offset) = query.page();
     scanner.limit(limit, offset)?;
-    project(&mut scanner, query.columns.as_ref())?;
+    project(&mut scanner, query)?;
     if query.with_row_id {
         scanner.with_row_id();
     }
@@ -161,13 +161,21 @@ fn near(
     Ok(())
 }
 
-fn project(scanner: &mut Scanner, columns: Option<&Columns>) -> Result<(), Refused> {
-    let Some(Columns(columns)) = columns else { return Ok(()) };
+fn project(scanner: &mut Scanner, query: &Query) -> Result<(), Refused> {
+    let Some(Columns(columns)) = &query.columns else { return Ok(()) };
+    // Lance can order only by what is in the answer.
+    let unseen = query.unseen().into_iter().map(|name| (name.to_string(), String::new()));
+    let columns: Vec<(String, String)> = columns.iter().cloned().chain(unseen).collect();
     if columns.iter().all(|(_, expression)| expression.is_empty()) {
         let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
         scanner.project(&names)?;
     } else {
-        scanner.project_with_transform(columns)?;
+        let named = |(name, value): &(String, String)| {
+            // A name that is its own value may have letters that an expression can't have.
+            let value = if value.is_empty() { format!("`{name}`") } else { value.clone() };
+            (name.clone(), value)
+        };
+        scanner.project_with_transform(&columns.iter().map(named).collect::<Vec<_>>())?;
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ async fn best(fresh: &Fresh, query: &Query, vector: Option<usize>) -> Result<Rec
         None => all,
     };
     let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(all.num_rows());
-    Ok(projection.apply(&all.slice(skip, all.num_rows() - skip))?)
+    projection.apply(&all.slice(skip, all.num_rows() - skip))
 }
 
 /// The base's best that nobody has written again.
