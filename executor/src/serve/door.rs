@@ -14,7 +14,7 @@ use axum::extract::{MatchedPath, Request, State as Shared};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use futures::{StreamExt, stream};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::connections::Connections;
-use super::api;
+use super::api::{self, Refused};
 use super::keys::{Keys, NAMELESS, Scope, UNKNOWN, key_of, may_only_look};
 use super::metrics::Metrics;
 use crate::error::{Error, Result};
@@ -217,7 +217,7 @@ pub(super) async fn guard(
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_string();
     let needed = needs(&method, &path);
     let (name, response) = match let_in(&keys, needed, request.headers()) {
-        Err((name, refused)) => (name.to_string(), refused),
+        Err((name, refused)) => (name.to_string(), refused.into_response()),
         Ok(name) => {
             let time = time(&path);
             let request = request.map(|body| within(body, began + time));
@@ -250,14 +250,14 @@ fn let_in<'a>(
     keys: &'a Keys,
     needed: Option<Scope>,
     headers: &HeaderMap,
-) -> std::result::Result<&'a str, (&'a str, Response)> {
+) -> std::result::Result<&'a str, (&'a str, Refused)> {
     let Some(needed) = needed.filter(|_| keys.asks()) else { return Ok("") };
-    let unknown = |why: &str| ("", api::refuse(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why));
+    let unknown = |why: &str| ("", Refused::new(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why));
     match key_of(headers).map(|key| keys.who(key)) {
         None => Err(unknown(NAMELESS)),
         Some(None) => Err(unknown(UNKNOWN)),
         Some(Some((who, scope))) if scope < needed => {
-            Err((who, api::refuse(StatusCode::FORBIDDEN, api::code::FORBIDDEN, &may_only_look(who))))
+            Err((who, Refused::new(StatusCode::FORBIDDEN, api::code::FORBIDDEN, may_only_look(who))))
         }
         Some(Some((who, _))) => Ok(who),
     }
@@ -275,7 +275,7 @@ fn within(body: Body, end: Instant) -> Body {
             Err(late) => Some((Err(axum::Error::new(late)), None)),
         }
     });
-    Body::from_stream(pieces)
+    Body::from_stream(pieces.fuse())
 }
 
 /// What the libraries refuse by themselves, as everything else here is refused.
