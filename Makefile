@@ -47,6 +47,7 @@ real: ## tests with the real LanceDB client
 	@VENV=$(VENV) .ci/setup build python
 	cargo build -p caretaker
 	CARETAKER=$(CARETAKER) $(PYTHON) -m pytest -q tests/py
+	CARETAKER=$(CARETAKER) $(VENV)-0.39/bin/python -m pytest -q tests/py/test_wire*.py
 
 browser: ## tests in a real browser
 	@.ci/setup web
@@ -58,4 +59,4 @@ bench: ## the fold beside merge_insert and the floor (a release build: up to an 
 
 clean:
 	cargo clean
-	rm -rf web/node_modules web/dist web/src/generated $(VENV)
+	rm -rf web/node_modules web/dist web/src/generated $(VENV) $(VENV)-0.39

@@ -108,8 +108,14 @@ pub(crate) fn plain(text: &str) -> String {
         rest = after.split_once("): ").map_or(after, |(_, said)| said);
     }
     out.push_str(rest);
-    let source = [", location: /", ", /"].iter().find_map(|mark| out.find(mark));
-    match source.filter(|at| out[*at..].contains(".rs:")) {
+    // `…, /src/file.rs:1:2`, `…, location: /src/file.rs:1:2`, or a path of ours.
+    let far = [", location: /", ", /"].iter().filter_map(|mark| out.find(mark)).min();
+    let far = far.filter(|at| out[*at..].contains(".rs:"));
+    let near = || {
+        let at = out.rfind(".rs:").and_then(|at| out[..at].rfind(", "))?;
+        (!out[at + 2..].contains(' ')).then_some(at)
+    };
+    match far.or_else(near) {
         Some(at) => out[..at].to_string(),
         None => out,
     }
@@ -129,5 +135,22 @@ pub(crate) trait Doing<T> {
 impl<T, E: Into<Error>> Doing<T> for std::result::Result<T, E> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|e| e.into().context(what()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn where_in_the_code_an_error_arose_is_not_told() {
+        for (text, said) in [
+            ("LanceError(IO): no file, a, b, /lance/src/io.rs:1:2", "no file, a, b"),
+            ("missing=[x], unexpected=[], location: /lance/src/schema.rs:213:17", "missing=[x], unexpected=[]"),
+            ("Int64 + Int32, executor/src/serve/api/query/union.rs:362:5", "Int64 + Int32"),
+            ("no file, a.rs: of b", "no file, a.rs: of b"),
+        ] {
+            assert_eq!(plain(text), said);
+        }
     }
 }
