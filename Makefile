@@ -49,8 +49,13 @@ unit: ## Rust tests; they need the plugin that `make wasm` builds
 real: ## tests with the real LanceDB clients: for Python, Node.js and Rust
 	@VENV=$(VENV) .ci/setup build python node
 	cargo build -p caretaker
+<<<<<<< HEAD
 	cargo build $(CLIENT)
 	CARETAKER=$(CARETAKER) CLIENT_TESTS=$(CLIENT_TESTS) $(PYTHON) -m pytest -q tests/py
+=======
+	CARETAKER=$(CARETAKER) $(PYTHON) -m pytest -q tests/py
+	CARETAKER=$(CARETAKER) $(VENV)-0.39/bin/python -m pytest -q tests/py/test_wire*.py
+>>>>>>> py
 
 browser: ## tests in a real browser
 	@.ci/setup web
@@ -62,4 +67,8 @@ bench: ## the fold beside merge_insert and the floor (a release build: up to an 
 
 clean:
 	cargo clean
+<<<<<<< HEAD
 	rm -rf tests/js/node_modules web/node_modules web/dist web/src/generated $(VENV)
+=======
+	rm -rf web/node_modules web/dist web/src/generated $(VENV) $(VENV)-0.39
+>>>>>>> py

@@ -111,7 +111,8 @@ pub(crate) fn plain(text: &str) -> String {
     // A line of ours has no root in front of it.
     let is_place = |rest: &str| {
         let place = rest.strip_prefix("location: ").unwrap_or(rest);
-        place.split_whitespace().next().is_some_and(|word| word.contains(".rs:"))
+        let line = place.split_whitespace().next().and_then(|word| word.split_once(".rs:"));
+        line.is_some_and(|(_, line)| line.starts_with(|c: char| c.is_ascii_digit()))
     };
     let mut ends = out.match_indices(", ").map(|(at, comma)| (at, &out[at + comma.len()..]));
     match ends.find(|(_, rest)| is_place(rest)) {
@@ -134,5 +135,22 @@ pub(crate) trait Doing<T> {
 impl<T, E: Into<Error>> Doing<T> for std::result::Result<T, E> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|e| e.into().context(what()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn where_in_the_code_an_error_arose_is_not_told() {
+        for (text, said) in [
+            ("LanceError(IO): no file, a, b, /lance/src/io.rs:1:2", "no file, a, b"),
+            ("missing=[x], unexpected=[], location: /lance/src/schema.rs:213:17", "missing=[x], unexpected=[]"),
+            ("Int64 + Int32, executor/src/serve/api/query/union.rs:362:5", "Int64 + Int32"),
+            ("no file, a.rs: of b", "no file, a.rs: of b"),
+        ] {
+            assert_eq!(plain(text), said);
+        }
     }
 }

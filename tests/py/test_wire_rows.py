@@ -42,8 +42,8 @@ TYPES = {
     "list": (pa.list_(pa.int32()), [[], [1, None, 3]]),
     "large list": (pa.large_list(pa.string()), [["a", "b"], []]),
     "list of lists": (pa.list_(pa.list_(pa.float64())), [[[1.0], []], [[]]]),
-    "vector": (pa.list_(pa.float32(), 2), [[1.0, 2.0], [0.0, -1.0]]),
-    "half vector": (pa.list_(pa.float16(), 2), [[1.0, 2.0], [0.0, -1.0]]),
+    "pair": (pa.list_(pa.float32(), 2), [[1.0, 2.0], [0.0, -1.0]]),
+    "half pair": (pa.list_(pa.float16(), 2), [[1.0, 2.0], [0.0, -1.0]]),
     "struct": (
         pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))]),
         [{"a": 1, "b": {"c": "x"}}, {"a": None, "b": {"c": None}}],
@@ -102,7 +102,7 @@ def test_values_of_every_type_come_back_from_wherever_they_are(pod, face, kind):
     check_types(query(table).limit(100).to_arrow(), expected)
     check_types(query(table).where("id < 12").limit(100).to_arrow(), typed(range(12)))
     for name in TYPES:
-        assert query(table).select(["id"]).where(f"`{name}` is null").limit(100).to_arrow().num_rows == 5, name
+        assert query(table).select(["id"]).where(f"`{name}` is null").limit(100).to_arrow().num_rows == 4, name
     if kind != PLAIN:
         table.checkpoint_lsm()
         check_types(query(table).limit(100).to_arrow(), expected)

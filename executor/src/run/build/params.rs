@@ -281,3 +281,28 @@ fn dimension(kind: &DataType) -> Option<u32> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn an_index_of_values_is_only_on_columns_that_have_such_values() {
+        let list = |of| DataType::List(Arc::new(Field::new("item", of, true)));
+        let vector = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Float32, true)), 4);
+        let zoned = DataType::Timestamp(arrow_schema::TimeUnit::Microsecond, Some("UTC".into()));
+        for (kind, good, bad) in [
+            ("BTREE", vec![DataType::Int8, DataType::Utf8, zoned], vec![vector.clone(), list(DataType::Int8)]),
+            ("BITMAP", vec![DataType::Boolean, DataType::LargeBinary], vec![DataType::Float32, vector.clone()]),
+            ("LABEL_LIST", vec![list(DataType::Utf8)], vec![DataType::Utf8, list(DataType::Float32)]),
+            ("FTS", vec![DataType::LargeUtf8, list(DataType::Utf8)], vec![DataType::Int64, DataType::LargeBinary]),
+            ("FM", vec![DataType::Binary], vec![list(DataType::Utf8)]),
+        ] {
+            let on = |of: DataType| suits(kind, &Field::new("c", of, true));
+            assert!(good.into_iter().all(on), "{kind}");
+            assert!(!bad.into_iter().any(on), "{kind}");
+        }
+    }
+}

@@ -56,6 +56,8 @@ impl Projection {
                 true => planner.parse_expr(&name)?,
                 false => planner.parse_expr(&expression)?,
             };
+            // Numbers of two widths, say, are brought to one.
+            let expr = planner.optimize_expr(expr)?;
             needs.extend(Planner::column_names_in_expr(&expr));
             let value = planner.create_physical_expr(&expr)?;
             let kind = value.data_type(&table).map_err(lance_core::Error::from)?;
