@@ -6,6 +6,7 @@
 mod call;
 mod columns;
 mod drain;
+mod expression;
 mod fit;
 mod indexes;
 mod ipc;
@@ -32,6 +33,7 @@ use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+pub(super) use self::drain::drained;
 use super::heard::Heard;
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result, plain};
@@ -169,7 +171,6 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(spec::routes())
         .merge(operate::routes())
         .layer(axum::middleware::from_fn(whole))
-        .layer(axum::middleware::from_fn(drain::drained))
         .with_state(api)
 }
 
