@@ -144,7 +144,7 @@ def test_api_03_no_name_leads_out_of_the_root(root):
         for what in posts:
             assert send(pod.url, address("no-table", what), remote.rows([(1, 1)]))[0] in (400, 404)
         for path in ["../other", ".", "", "x/../../other", "..%2fother", "%2e%2e/other", "..%5cother", "%c0%ae%c0%ae"]:
-            assert ask(pod.url, f"/v1/table/{path}/drop")[0] in (400, 404), path
+            assert ask(pod.url, f"/v1/table/{path}/drop")[0] in (400, 404, 406), path
         for shard in ["../../../other.lance", "/etc", ""]:
             assert ask(pod.url, "/v1/compact", {"table": "no-table", "shard": shard})[0] in (400, 404)
     assert state.files(root) == before

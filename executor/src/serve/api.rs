@@ -5,7 +5,7 @@
 
 mod call;
 mod columns;
-mod drain;
+pub(super) mod drain;
 mod expression;
 mod fit;
 mod indexes;
@@ -33,7 +33,6 @@ use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-pub(super) use self::drain::drained;
 use super::heard::Heard;
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result, plain};

@@ -275,7 +275,7 @@ fn within(body: Body, end: Instant) -> Body {
             Err(late) => Some((Err(axum::Error::new(late)), None)),
         }
     });
-    Body::from_stream(pieces)
+    Body::from_stream(pieces.fuse())
 }
 
 /// What the libraries refuse by themselves, as everything else here is refused.
