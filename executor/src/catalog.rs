@@ -10,7 +10,8 @@ use crate::error::{Doing, Error, Result};
 
 /// A folder of this ending is a table, as LanceDB lays them out.
 const TABLE_ENDING: &str = ".lance";
-/// Bytes of a table's name: with the ending it is a folder's on every file system.
+/// Bytes of a table's name: with the ending it is a folder's on every file system. Bytes that are percent-encoded
+/// count as what becomes of them, since Lance makes folders by such names too.
 const NAME_MAX: usize = 240;
 /// Every table has this folder.
 const VERSIONS: &str = "_versions";
@@ -86,11 +87,11 @@ impl Root {
         let odd = |c: char| {
             c.is_control() || matches!(c, '/' | '\\' | '$' | ':' | '*') || remote && matches!(c, '%' | '?' | '#')
         };
-        if name.is_empty() || name.starts_with('.') || name.len() > NAME_MAX || name.contains(odd) {
+        if name.is_empty() || name.starts_with('.') || encoded_len(name) > NAME_MAX || name.contains(odd) {
             // In a URL these would end the path, or name another one.
             let more = if remote { " % ? #" } else { "" };
             return Err(Error::Invalid(format!(
-                "`{}` can't be a table's name here: 1 to {NAME_MAX} bytes, no dot in front, and none of / \\ $ : *{more}",
+                "`{}` can't be a table's name here: 1 to {NAME_MAX} bytes, no dot in front, and none of / \\ $ : *{more}; letters beyond ASCII count three for each byte",
                 name.escape_debug()
             )));
         }
@@ -169,6 +170,10 @@ impl Root {
         }
         Ok(folders)
     }
+}
+
+fn encoded_len(name: &str) -> usize {
+    name.bytes().map(|byte| if byte.is_ascii_alphanumeric() || b"_-. ".contains(&byte) { 1 } else { 3 }).sum()
 }
 
 /// Whether a table's folder holds nothing of a table. Lance makes such a folder for the shards of a

@@ -61,6 +61,9 @@ Examples:
 /// Commands with a flag for every setting.
 const WITH_SETTINGS: [&str; 12] =
     ["run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql"];
+/// Bytes of a thread's stack, of which only what is used is there: an expression of a client is planned by functions
+/// that call themselves for each of its operators.
+const STACK: usize = 64 << 20;
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.
@@ -369,7 +372,8 @@ fn on(
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.enable_all().thread_stack_size(STACK).build();
     let runtime = runtime.map_err(|e| Error::Fatal(format!("can't start threads: {e}")))?;
     let done = runtime.block_on(work);
     // Reads that nobody waits for any more must not hold the process.

@@ -10,9 +10,11 @@ import urllib.request
 import lancedb
 import pytest
 
+import state
 from conftest import command, environment
 from serving import Serving
 from test_compaction import fragments
+from test_openapi import DOCUMENT, operations
 from test_races import numbers
 
 
@@ -73,6 +75,52 @@ def test_a_key_may_do_what_its_scope_says_and_who_changed_something_is_written_d
     tried = [("read", 403), ("admin", 202), ("read", 403), ("admin", 404), ("read", 403)]
     assert [(line["key"], line["status"]) for line in changed] == tried
     assert not any(key in said for key in known.values())
+
+
+def test_no_route_changes_anything_for_a_key_that_may_look_or_answers_without_one(root, keys):
+    known, settings = keys
+    with Serving(root, **settings) as serving:
+        serving.until(lambda s: asked(s, "/readyz") == 200, "it is never ready")
+        before = state.files(root)
+        for method, path in operations():
+            needed = {scope for way in DOCUMENT["paths"][path][method]["security"] for scopes in way.values() for scope in scopes}
+            # Also by names that look as if they only looked.
+            for name in ["docs", "query", "stats", "list%2Fquery"]:
+                at = path.replace("{id}", name).replace("{index}", "stats")
+                for at in [at, f"{at}/"] if "{id}" in path else [at]:
+                    got = [asked(serving, at, key, method.upper(), {}) for key in (None, "ck_guess", known["read"])]
+                    if not needed:
+                        assert got[0] == 200
+                    elif needed == {"admin"}:
+                        assert got == [401, 401, 403], (path, at)
+                    else:
+                        assert got[:2] == [401, 401] and got[2] not in (401, 403), (path, at)
+        for way in ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]:
+            assert asked(serving, "/v1/table/docs/drop", known["read"], way) == 403
+        assert state.files(root) == before
+
+
+def test_a_key_comes_in_either_header_and_every_answer_has_the_id_of_its_request(root, keys):
+    known, settings = keys
+    with Serving(root, **settings) as serving:
+
+        def told(path, **headers):
+            request = urllib.request.Request(serving.url + path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return answer.status, answer.headers["x-request-id"]
+            except urllib.error.HTTPError as refused:
+                return refused.code, refused.headers["x-request-id"]
+
+        key = known["read"]
+        assert told("/metrics", authorization=f"Bearer {key}", x_request_id="mine") == (200, "mine")
+        assert told("/metrics", authorization=f"bearer  {key}")[0] == 200
+        for odd in [f"Basic {key}", key, "Bearer", "Bearer ", f"Bearer {key}x"]:
+            assert told("/metrics", authorization=odd, x_request_id="mine") == (401, "mine"), odd
+        given = [told(path, x_api_key=key) for path in ["/metrics", "/none", "/v1/table/none/facts", "/v1/drain"]]
+        assert [status for status, _ in given] == [200, 404, 404, 405]
+        assert all(given_id for _, given_id in given) and len({given_id for _, given_id in given}) == 4
+        assert told("/metrics", x_api_key=key, x_request_id="x" * 10_000)[1] != "x" * 10_000
 
 
 def with_certificate(tmp_path):

@@ -6,6 +6,7 @@
 mod call;
 mod columns;
 pub(super) mod drain;
+mod expression;
 mod fit;
 mod indexes;
 mod ipc;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::call::{Call, json as body_of};
 use super::ipc::Incoming;
-use super::{Answer, Api, Refused, posted, said};
+use super::{Answer, Api, Refused, expression, posted, said};
 use crate::error::Error;
 
 /// The routes.
@@ -44,6 +44,7 @@ struct Add {
 #[derive(Deserialize)]
 struct NewColumn {
     name: String,
+    #[serde(default, deserialize_with = "expression::maybe")]
     expression: Option<String>,
 }
 

@@ -28,7 +28,7 @@ use self::scan::scanners;
 use self::union::{count_union, lacks_text, name_text, query_union};
 pub(super) use self::union::{keys_where, rows_where};
 use super::call::{Call, json as body_of};
-use super::{Answer, Api, Refused, code, ipc, posted, said};
+use super::{Answer, Api, Refused, code, expression, ipc, posted, said};
 use crate::pod::Fresh;
 use crate::table::Table;
 
@@ -130,6 +130,7 @@ fn numbered(schema: &SchemaRef, batch: &RecordBatch, at: i32) -> lance_core::Res
 
 #[derive(Deserialize)]
 struct Count {
+    #[serde(default, deserialize_with = "expression::maybe")]
     predicate: Option<String>,
     version: Option<u64>,
 }

@@ -12,7 +12,8 @@ use lance::dataset::{InsertBuilder, WriteMode, WriteParams, validate_dataset_roo
 use lance::index::DatasetIndexExt;
 use lance_io::object_store::ObjectStore;
 use object_store::path::Path;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::call::{Call, json as body_of};
@@ -29,6 +30,8 @@ const ROOT: &str = "$";
 /// How often a table's folder is removed until nobody writes to it, and how long it is waited between.
 const REMOVES: u32 = 20;
 const REMOVE_AGAIN: Duration = Duration::from_millis(100);
+/// Bytes of a tag's name.
+const TAG_MAX: usize = 200;
 /// Rows of a fragment that is small, as LanceDB counts them.
 const SMALL_FRAGMENT: usize = 100_000;
 
@@ -57,8 +60,7 @@ async fn list(call: Call) -> Answer {
     let after = call.param("page_token").unwrap_or_default();
     let tables = call.api.root.tables(call.api.tender.session()).await?;
     let names = tables.into_iter().map(|table| table.name);
-    // What is listed can be asked for.
-    let known = |name: &String| name.as_str() > after && call.api.table_ref(name).is_ok();
+    let known = |name: &String| name.as_str() > after && is_clients(name) && call.api.table_ref(name).is_ok();
     let mut names: Vec<String> = names.filter(known).take(limit + 1).collect();
     let more = names.len() > limit;
     names.truncate(limit);
@@ -66,6 +68,12 @@ async fn list(call: Call) -> Answer {
         Some(last) => json!({ "page_token": last, "tables": names }),
         None => json!({ "tables": names }),
     })
+}
+
+/// Whether LanceDB's client takes a name for one. At a list with another it fails as a whole, so a table of such a
+/// name is not on it, and asked for by whoever knows it.
+fn is_clients(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
 async fn list_in(call: Call) -> Answer {
@@ -247,8 +255,18 @@ async fn restore(call: Call, body: Body) -> Answer {
 
 #[derive(Deserialize)]
 struct Tag {
+    #[serde(deserialize_with = "tag_name")]
     tag: String,
     version: Option<u64>,
+}
+
+/// A tag is a file of its name.
+fn tag_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    match name.len() > TAG_MAX {
+        true => Err(D::Error::custom(format!("a tag has at most {TAG_MAX} bytes"))),
+        false => Ok(name),
+    }
 }
 
 impl Tag {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::call::{Call, json as body_of};
 use super::ipc::Incoming;
-use super::{Answer, Api, Refused, posted, said, shards};
+use super::{Answer, Api, Refused, expression, posted, said, shards};
 use crate::table::Table;
 
 /// The routes.
@@ -88,15 +88,18 @@ impl MergeRequest {
             return Err(Refused::invalid("`on` names a column twice"));
         }
         let flag = |name: &str| Ok::<_, Refused>(call.flag(name)?.unwrap_or(false));
-        let text = |name: &str| call.param(name).map(str::to_string);
+        let text = |name: &str| match call.param(name) {
+            Some(text) => expression::bounded(text).map(|()| Some(text.to_string())).map_err(Refused::invalid),
+            None => Ok(None),
+        };
         let lsm = call.flag("use_lsm")?;
         Ok(Self {
             on,
             update_matched: flag("when_matched_update_all")?,
-            update_matched_if: text("when_matched_update_all_filt"),
+            update_matched_if: text("when_matched_update_all_filt")?,
             insert_new: flag("when_not_matched_insert_all")?,
             delete_unmatched: flag("when_not_matched_by_source_delete")?,
-            delete_unmatched_if: text("when_not_matched_by_source_delete_filt"),
+            delete_unmatched_if: text("when_not_matched_by_source_delete_filt")?,
             use_index: call.flag("use_index")?.unwrap_or(true),
             lsm: if lsm.is_some() { lsm } else { call.flag("use_rte")? },
         })
@@ -180,7 +183,9 @@ async fn merge_base(
 #[derive(Deserialize)]
 pub(super) struct UpdateRequest {
     /// Columns, each with the expression of its value.
+    #[serde(deserialize_with = "expression::pairs")]
     pub(super) updates: Vec<(String, String)>,
+    #[serde(default, deserialize_with = "expression::maybe")]
     pub(super) predicate: Option<String>,
 }
 
@@ -218,6 +223,7 @@ async fn update_base(table: &Table, request: &UpdateRequest) -> lance_core::Resu
 /// The rows that go: those that a predicate is true of.
 #[derive(Deserialize)]
 pub(super) struct DeleteRequest {
+    #[serde(deserialize_with = "expression::one")]
     pub(super) predicate: String,
 }
 

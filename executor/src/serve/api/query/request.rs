@@ -8,7 +8,7 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::super::Refused;
+use super::super::{Refused, expression};
 
 /// A query. What is left out is as LanceDB has it where a table is opened without a server.
 #[derive(Clone, Deserialize)]
@@ -17,6 +17,7 @@ pub(in super::super) struct Query {
     /// Rows at most; more than a table has is as all.
     pub(super) k: Option<u64>,
     pub(super) offset: Option<u64>,
+    #[serde(default, deserialize_with = "expression::maybe")]
     pub(super) filter: Option<String>,
     /// Whether the filter comes before the search.
     #[serde(default = "yes")]
@@ -131,6 +132,7 @@ impl<'de> Deserialize<'de> for Columns {
             fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Columns, A::Error> {
                 let mut columns = Vec::new();
                 while let Some(name) = names.next_element::<String>()? {
+                    expression::bounded(&name).map_err(A::Error::custom)?;
                     columns.push((name, String::new()));
                 }
                 Ok(Columns(columns))
@@ -139,6 +141,7 @@ impl<'de> Deserialize<'de> for Columns {
             fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Columns, A::Error> {
                 let mut columns = Vec::new();
                 while let Some(pair) = pairs.next_entry::<String, String>()? {
+                    expression::bounded(&pair.0).and(expression::bounded(&pair.1)).map_err(A::Error::custom)?;
                     columns.push(pair);
                 }
                 Ok(Columns(columns))
