@@ -295,7 +295,7 @@ mod tests {
         let zoned = DataType::Timestamp(arrow_schema::TimeUnit::Microsecond, Some("UTC".into()));
         for (kind, good, bad) in [
             ("BTREE", vec![DataType::Int8, DataType::Utf8, zoned], vec![vector.clone(), list(DataType::Int8)]),
-            ("BITMAP", vec![DataType::Boolean, DataType::LargeBinary], vec![DataType::Float32, vector.clone()]),
+            ("BITMAP", vec![DataType::Boolean, DataType::LargeBinary], vec![DataType::Float32, vector]),
             ("LABEL_LIST", vec![list(DataType::Utf8)], vec![DataType::Utf8, list(DataType::Float32)]),
             ("FTS", vec![DataType::LargeUtf8, list(DataType::Utf8)], vec![DataType::Int64, DataType::LargeBinary]),
             ("FM", vec![DataType::Binary], vec![list(DataType::Utf8)]),

@@ -10,6 +10,7 @@ use datafusion::physical_plan::PhysicalExpr;
 use lance::io::exec::Planner;
 
 use super::super::Refused;
+use super::super::expression::bounded;
 use super::request::Columns;
 
 /// Columns of an answer, each with the expression of its value.
@@ -53,8 +54,11 @@ impl Projection {
             // A name is no expression: it may have letters that one can't have.
             let expr = match expression.is_empty() {
                 true if table.field_with_name(&name).is_ok() => datafusion::prelude::ident(&name),
-                true => planner.parse_expr(&name)?,
-                false => planner.parse_expr(&expression)?,
+                nameless => {
+                    let text = if nameless { &name } else { &expression };
+                    bounded(text).map_err(Refused::invalid)?;
+                    planner.parse_expr(text)?
+                }
             };
             // Numbers of two widths, say, are brought to one.
             let expr = planner.optimize_expr(expr)?;
@@ -96,6 +100,7 @@ impl Projection {
 /// # Errors
 /// It is none.
 pub(in super::super) fn predicate(table: &Schema, condition: &str) -> Result<Predicate, Refused> {
+    bounded(condition).map_err(Refused::invalid)?;
     let table = Arc::new(table.clone());
     let planner = Planner::new(table.clone());
     let expr = planner.optimize_expr(planner.parse_filter(condition)?)?;
