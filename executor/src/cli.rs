@@ -12,6 +12,7 @@ mod log;
 mod out;
 mod plan;
 mod run;
+mod serve;
 mod status;
 mod verify;
 mod worker;
@@ -28,11 +29,9 @@ use self::bars::Bars;
 use self::flags::{config_arg, flag, from_flags, load, old, read_settings};
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result};
-use crate::pod::{Pod, Pressure};
-use crate::registry::{Member, Place, Registry, Role};
-use crate::serve::Service;
+use crate::registry::{Place, Registry};
 use crate::settings::{self, Settings};
-use crate::signal::{BY_INTERRUPT, BY_TERM, Stop};
+use crate::signal::{BY_INTERRUPT, BY_TERM};
 use crate::tend::Tender;
 
 /// Every exit code and what it says.
@@ -351,7 +350,7 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         Command::Worker(args) => worker::run(&args, settings()?),
         Command::Jobs { command } => jobs::run(command, settings()?),
         Command::Sql(args) => jobs::sql(&args, settings()?),
-        Command::Serve(args) => on(&args.root, settings()?, Intent::Serve, async |work, _| serve(work).await),
+        Command::Serve(args) => on(&args.root, settings()?, Intent::Serve, async |work, _| serve::run(work).await),
     }
 }
 
@@ -379,25 +378,6 @@ fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // Reads that nobody waits for any more must not hold the process.
     runtime.shutdown_background();
     done
-}
-
-async fn serve(work: Work) -> Result<Exit> {
-    for lint in work.settings.policy.lint() {
-        tracing::warn!(setting = lint.key, "{}", lint.why);
-    }
-    let stop = Stop::listen()?;
-    let limits = work.settings.limits(true);
-    let drained = CancellationToken::new();
-    let mut tender = work.tender(drained.clone());
-    if limits.own == 0 {
-        tender = tender.offloaded();
-    }
-    let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.door()?);
-    let pod = Arc::new(Pod::new(Pressure::new(work.settings.pod)));
-    let (root, session, tender) = (work.root, work.session, Arc::new(tender));
-    let service = Service { root, session, tender, member, limits, pod, drained, listen };
-    service.run(stop.token().clone()).await?;
-    Ok(Exit::Done)
 }
 
 impl RunArgs {
