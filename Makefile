@@ -4,6 +4,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CARETAKER := $(abspath $(TARGET))/debug/caretaker
 CLIENT_TESTS := $(abspath $(TARGET))/debug/caretaker-client-tests
 PYTHON := $(VENV)/bin/python
+# They wait most of the time: three at once. The tests of one file stay together, since they share what they set up.
+PYTEST := -q -n 3 --dist loadfile
 # Two selections, since wasmtime turns on features of small crates that would have Lance built again.
 LANCE := -p caretaker -p caretaker-planner -p caretaker-tests -p caretaker-benches
 PLUGIN := -p caretaker-host -p caretaker-web -p caretaker-plugin
@@ -49,13 +51,9 @@ unit: ## Rust tests; they need the plugin that `make wasm` builds
 real: ## tests with the real LanceDB clients: for Python, Node.js and Rust
 	@VENV=$(VENV) .ci/setup build python node
 	cargo build -p caretaker
-<<<<<<< HEAD
 	cargo build $(CLIENT)
-	CARETAKER=$(CARETAKER) CLIENT_TESTS=$(CLIENT_TESTS) $(PYTHON) -m pytest -q tests/py
-=======
-	CARETAKER=$(CARETAKER) $(PYTHON) -m pytest -q tests/py
-	CARETAKER=$(CARETAKER) $(VENV)-0.39/bin/python -m pytest -q tests/py/test_wire*.py
->>>>>>> py
+	CARETAKER=$(CARETAKER) CLIENT_TESTS=$(CLIENT_TESTS) $(PYTHON) -m pytest $(PYTEST) tests/py
+	CARETAKER=$(CARETAKER) $(VENV)-0.39/bin/python -m pytest $(PYTEST) tests/py/test_wire*.py
 
 browser: ## tests in a real browser
 	@.ci/setup web
@@ -67,8 +65,4 @@ bench: ## the fold beside merge_insert and the floor (a release build: up to an 
 
 clean:
 	cargo clean
-<<<<<<< HEAD
-	rm -rf tests/js/node_modules web/node_modules web/dist web/src/generated $(VENV)
-=======
-	rm -rf web/node_modules web/dist web/src/generated $(VENV) $(VENV)-0.39
->>>>>>> py
+	rm -rf tests/js/node_modules web/node_modules web/dist web/src/generated $(VENV) $(VENV)-0.39
