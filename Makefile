@@ -4,8 +4,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CARETAKER := $(abspath $(TARGET))/debug/caretaker
 CLIENT_TESTS := $(abspath $(TARGET))/debug/caretaker-client-tests
 PYTHON := $(VENV)/bin/python
-# They wait most of the time: three at once. The tests of one file stay together, since they share what they set up.
-PYTEST := -q -n 3 --dist loadfile
+# They wait most of the time: two at once. The tests of one file stay together, since they share what they set up.
+PYTEST := -q -n 2 --dist loadfile
 # Two selections, since wasmtime turns on features of small crates that would have Lance built again.
 LANCE := -p caretaker -p caretaker-planner -p caretaker-tests -p caretaker-benches
 PLUGIN := -p caretaker-host -p caretaker-web -p caretaker-plugin

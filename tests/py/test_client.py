@@ -53,7 +53,8 @@ def test_a_job_that_has_ended_can_be_cancelled_and_changes_nothing(served):
     id = next(job.job_id for job in db.list_jobs() if job.job_type == "compact")
     assert db.cancel_job(id) is True and db.cancel_job("nobody") is False
     assert db.open_job(id).status() == "finished"
-    assert db.pause_job(id) == "committing"
+    with pytest.raises(Exception, match="409.*has ended"):
+        db.pause_job(id)
     assert db.resume_job(id) == "not_paused"
 
 

@@ -144,12 +144,12 @@ def test_what_it_answers_is_as_the_document_says(root):
             at = path.replace("/namespace/{id}", "/namespace/$").replace("{id}", "docs").replace("{index}", "n_idx")
             body = next((body for end, body in bodies.items() if path.endswith(end)), None)
             seen[path] = answered(serving, method, (path, at), body)[0]
-        # No rows come with these, the index is not built, the spec is there and keeps columns from being computed, and a
-        # table is not renamed.
+        # No rows come with these, the index is not built, the spec is there and keeps columns from being computed, a table
+        # is not renamed, and a job that was cancelled is not paused.
         refused = {path.rpartition("/")[2] for path, status in seen.items() if status >= 400}
         assert refused <= {"create", "insert", "merge_insert", "rename", "restore", "stats", "prewarm", "drop", "enable_rte",
                            "set_lsm_write_spec", "create_index", "compact_rte", "compact_lsm", "compact", "readyz",
-                           "disable_rte", "unset_lsm_write_spec", "add_columns", "drop_columns", "evaluate"}, seen  # fmt: skip
+                           "disable_rte", "unset_lsm_write_spec", "pause", "add_columns", "drop_columns", "evaluate"}, seen  # fmt: skip
         assert seen["/v1/table/{id}/query"] == seen["/v1/table/{id}/get_lsm_stats"] == 200
 
 

@@ -25,10 +25,10 @@ test("a table is created, found, opened, and gone when it is dropped", async () 
 });
 
 test("a page of table names follows the one before it", async () => {
-  for (const name of ["page a", "page b", "page c"]) await create(db, name);
+  for (const name of ["page-a", "page-b", "page-c"]) await create(db, name);
   const first = await db.tableNames({ startAfter: "page", limit: 2 });
-  assert.deepEqual(first, ["page a", "page b"]);
-  assert.equal((await db.tableNames({ startAfter: "page b", limit: 1 }))[0], "page c");
+  assert.deepEqual(first, ["page-a", "page-b"]);
+  assert.equal((await db.tableNames({ startAfter: "page-b", limit: 1 }))[0], "page-c");
 });
 
 test("a name that is taken is refused, opened or overwritten, as the caller wants it", async () => {
