@@ -249,9 +249,9 @@ def test_every_kind_of_index_is_built_told_of_and_dropped(db, kind):
         table.prewarm_index(f"{name}_of")
         table.wait_for_index([f"{name}_of"])
         if column == "vector":
-            # What a quantizer loses may put others in front.
-            nearest = query(table, rows([7])["vector"][0].as_py()).select(["id"]).limit(30).to_list()
-            assert 7 in [row["id"] for row in nearest]
+            # What a quantizer loses is looked up again.
+            nearest = query(table, rows([7])["vector"][0].as_py()).nprobes(2).refine_factor(50).limit(4)
+            assert nearest.select(["id"]).to_list()[0]["id"] == 7
         table.drop_index(f"{name}_of")
     assert table.list_indices() == [] and table.index_stats("BTree_of") is None
     job = table.create_index_async("id", config=BTree())
@@ -315,7 +315,10 @@ def test_versions_are_listed_tagged_read_and_restored(db):
 def test_columns_are_added_altered_and_dropped(db):
     table = wire.create(db, PLAIN, rows(range(5)))
     table.add_columns({"double": "cast(kind + 1 as bigint)"})
-    table.add_columns(pa.schema([pa.field("empty", pa.float32())]))
+    if wire.NEW:
+        table.add_columns(pa.schema([pa.field("empty", pa.float32())]))
+    else:
+        table.add_columns({"empty": "cast(null as float)"})
     assert values(table, columns=("id", "double", "empty")) == {id: (id % 3 + 1, None) for id in range(5)}
     table.alter_columns({"path": "double", "rename": "next"})
     table.alter_columns({"path": "next", "data_type": pa.int32()})

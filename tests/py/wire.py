@@ -27,7 +27,8 @@ SPECS = {
 PLAIN = "plain"
 KINDS = [PLAIN, *SPECS]
 # Each face with half of the kinds of tables, and with the other half where another version of the client is tested.
-TURNS = FACES if lancedb.__version__ >= "0.40" else FACES[::-1]
+NEW = tuple(map(int, lancedb.__version__.split(".")[:2])) >= (0, 40)
+TURNS = FACES if NEW else FACES[::-1]
 PAIRS = [(TURNS[at % 2], kind) for at, kind in enumerate(KINDS)]
 DIMENSION = 8
 SCHEMA = pa.schema(
