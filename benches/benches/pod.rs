@@ -38,7 +38,7 @@ const SECONDS: u64 = 8;
 const ROWS: usize = 100;
 const KEYS: u64 = 1_000_000;
 /// Small, so that there is something to fold all the time.
-const MEMTABLE_ROWS: usize = 5_000;
+const MEMTABLE_ROWS: usize = 2_000;
 const CLIENTS: [usize; 3] = [1, 4, 16];
 const SHARDS: [u32; 2] = [1, 8];
 
