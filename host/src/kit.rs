@@ -15,7 +15,7 @@ mod rules;
 
 use std::time::Duration;
 
-pub use self::cases::{Case, cases};
+pub use self::cases::{Case, cases, fragments, table};
 pub use self::report::{Check, Report};
 use crate::{limits::Limits, plugin::PluginPlanner};
 

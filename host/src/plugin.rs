@@ -231,8 +231,8 @@ fn pool() -> PoolingAllocationConfig {
 
 /// Core instances, and tables, of one plugin.
 const PARTS_MAX: u32 = 16;
-/// Linear memories of one plugin.
-const MEMORIES_MAX: u32 = 2;
+/// Linear memories of one plugin; one built from JavaScript has three.
+const MEMORIES_MAX: u32 = 4;
 
 fn door(name: &str, engine: &Engine, component: &Component) -> Result<ComponentExportIndex, PluginError> {
     let refuse = |why: String| PluginError::Load { plugin: name.into(), why };

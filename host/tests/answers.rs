@@ -144,10 +144,10 @@ fn a_plan_that_works_on_something_twice_is_a_bad_answer() {
 }
 
 #[test]
-fn a_million_repetitions_are_told_in_a_few_words() {
+fn endless_repetitions_are_told_in_a_few_words() {
     let mut plan = native();
     let fold = fold_jobs(&mut plan)[0].clone();
-    fold_jobs(&mut plan).extend(std::iter::repeat_n(fold, 100_000));
+    fold_jobs(&mut plan).extend(std::iter::repeat_n(fold, 10_000));
     assert!(bad(answering_plan(&plan)).ends_with("; and 992 more"));
     let mut plan = native();
     let JobSpec::Fold { sstables, .. } = &mut fold_jobs(&mut plan)[0] else { panic!("a fold") };

@@ -229,7 +229,7 @@ fn whatever_is_not_a_plugin_is_refused_with_the_reason() {
         (b"", "unexpected end"),
         (b"no plugin at all", "magic header not detected"),
         (text.as_bytes(), "magic header not detected"),
-        (&echo[..echo.len() / 2], "unexpected end"),
+        (&echo[..echo.len() / 2], "out of bounds"),
         (&core_module, "module with a component parser"),
         (&no_door, "does not export `call` of `caretaker:planner/door@1.0.0`"),
         (&curious, "wasi:clocks/wall-clock"),
@@ -243,6 +243,15 @@ fn whatever_is_not_a_plugin_is_refused_with_the_reason() {
             }
             other => panic!("expected a refusal that says `{expected}`, got {other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_anywhere_is_refused() {
+    let whole = wat::parse_str(guest(ECHO)).expect("text");
+    for at in (0..whole.len()).step_by(29) {
+        let refused = PluginPlanner::compile("guest", &whole[..at], limits()).err();
+        assert!(matches!(refused, Some(PluginError::Load { .. })), "{at} of {} bytes: {refused:?}", whole.len());
     }
 }
 

@@ -52,7 +52,8 @@ fn the_cases_are_always_the_same_and_every_decision_is_due_in_one_of_them() {
     };
     let (one, other) = (due(kit::cases()), due(kit::cases()));
     assert_eq!(one, other);
-    assert_eq!(one.iter().collect::<std::collections::BTreeSet<_>>().len(), 8, "{one:?}");
+    let kinds: std::collections::BTreeSet<_> = one.iter().collect();
+    assert_eq!(kinds.len(), 8, "{kinds:?}");
     for case in kit::cases() {
         assert_eq!(planner::check::facts(&case.facts), Ok(()), "{}", case.name);
     }

@@ -3,8 +3,8 @@
 use planner::{
     check,
     facts::{
-        FailedFacts, FragmentFacts, GarbageFacts, GarbageKind, IndexFacts, MismatchFacts, PassFacts, RemapFacts,
-        RunningFacts, ShardFacts, ShardStatus, SsTableFacts, TableFacts,
+        CleanupFacts, FailedFacts, FragmentFacts, GarbageFacts, GarbageKind, IndexFacts, MismatchFacts, PassFacts,
+        RemapFacts, RunningFacts, ShardFacts, ShardStatus, SsTableFacts, TableFacts,
     },
     plan::{Plan, Trigger, plan_table},
     policy::Policy,
@@ -112,7 +112,7 @@ fn sstable(generation: u64, bytes: u64) -> SsTableFacts {
 }
 
 /// A table with so many shards, SSTables in each, and indexes. Half of the shards are folded half way.
-pub(crate) fn table(shards: u64, sstables: u64, indexes: u64) -> TableFacts {
+pub fn table(shards: u64, sstables: u64, indexes: u64) -> TableFacts {
     let kinds = ["btree", "fts", "ivfpq", "zonemap", "bitmap"];
     let index = |n: u64| IndexFacts {
         name: format!("column_{n}_idx"),
@@ -143,7 +143,7 @@ pub(crate) fn table(shards: u64, sstables: u64, indexes: u64) -> TableFacts {
 }
 
 /// Small, large and half deleted fragments.
-pub(crate) fn fragments(many: u64) -> Vec<FragmentFacts> {
+pub fn fragments(many: u64) -> Vec<FragmentFacts> {
     let fragment = |id: u64| {
         let rows = if id.is_multiple_of(3) { 2_000_000 } else { 1_000 };
         FragmentFacts {
@@ -162,7 +162,7 @@ type Change = fn(&mut TableFacts);
 
 /// What a history does not come to.
 fn standing() -> Vec<Case> {
-    let changes: [(&str, Change); 15] = [
+    let changes: [(&str, Change); 17] = [
         ("no table to speak of", |t| *t = TableFacts { table: "t".into(), version: 1, ..TableFacts::default() }),
         ("a shard with work", |_| {}),
         ("more than 4 GiB in each SSTable", |t| {
@@ -182,6 +182,14 @@ fn standing() -> Vec<Case> {
             let oldest_at_ms = Some(NOW_MS - 5 * HOUR_MS);
             let indexes = t.indexes.iter().map(|index| index.name.clone()).collect();
             t.remap = Some(RemapFacts { rewrites: 9, oldest_at_ms, indexes });
+        }),
+        ("many versions", |t| {
+            t.version = 100;
+            t.cleanup = Some(CleanupFacts::default());
+        }),
+        ("indexes that cover all that is folded, but not all rows", |t| {
+            each(t, |s| s.caught_up.values_mut().for_each(|covers| *covers = s.compacted_generation));
+            t.indexes.iter_mut().for_each(|index| index.unindexed_rows = Some(500_000));
         }),
         ("open and failing jobs", |t| {
             t.fragments = Some(fragments(300));

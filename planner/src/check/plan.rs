@@ -35,15 +35,18 @@ pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<
             found.add(Rule::Empty, format!("{}: due without a job or a reason", name(verdict)));
         }
         for spec in jobs {
-            // A plan may name a job a million times: each is looked at closely once, where it belongs.
-            if !belongs(verdict.decision, spec) || spec.shard() != verdict.shard.as_deref() {
-                found.add(Rule::Verdicts, format!("{}: `{}` is not its job", name(verdict), spec.kind()));
-                continue;
-            }
             // Of one type of index some may be merged and others extended.
             let op = if let JobSpec::Index { op, .. } = spec { Some(*op) } else { None };
-            if !seen.insert((spec.kind(), spec.shard(), op)) {
+            let first = seen.insert((spec.kind(), spec.shard(), op));
+            let here = belongs(verdict.decision, spec) && spec.shard() == verdict.shard.as_deref();
+            if !here {
+                found.add(Rule::Verdicts, format!("{}: `{}` is not its job", name(verdict), spec.kind()));
+            }
+            if !first {
                 found.add(Rule::Twice, format!("{}: `{}` twice", name(verdict), spec.kind()));
+            }
+            // A plan may name a job a million times: each is looked at closely once, where it belongs.
+            if !first || !here {
                 continue;
             }
             if let Err(violations) = job(spec, facts) {
