@@ -16,12 +16,14 @@ const DESCRIPTION = {
   },
 };
 
+const DEPTH_MAX = 100;
+
 const OF_THE_TABLE = ['wal_catchup', 'index', 'compaction', 'cleanup', 'remap'];
 
 export const door = {
   call(request) {
     try {
-      return bytes({ ok: answer(JSON.parse(text(request))) });
+      return bytes({ ok: answer(JSON.parse(text(flat(request)))) });
     } catch (e) {
       return bytes({ error: { kind: e instanceof SyntaxError ? 'malformed' : 'invalid', message: String(e.message) } });
     }
@@ -93,6 +95,12 @@ function alone(facts, shard) {
 }
 
 function sstables(shard) {
+  for (const sstable of shard.sstables) {
+    number('generation', sstable.generation);
+    // May be larger than what can be counted to: it is only compared.
+    const { bytes = 0 } = sstable;
+    if (!Number.isInteger(bytes) || bytes < 0) throw new Error('`bytes` is no size');
+  }
   return [...shard.sstables].sort((a, b) => a.generation - b.generation);
 }
 
@@ -110,10 +118,34 @@ function number(name, value) {
   if (!Number.isSafeInteger(value) || value < 0) throw new Error(`\`${name}\` is no number that JavaScript can count to`);
 }
 
+/** The same bytes, unless they nest deeper than any request: reading those would end the engine. */
+function flat(bytes) {
+  let depth = 0;
+  let quoted = false;
+  for (let n = 0; n < bytes.length; n++) {
+    const byte = bytes[n];
+    if (quoted) {
+      if (byte === 0x5c) n++;
+      else if (byte === 0x22) quoted = false;
+    } else if (byte === 0x22) quoted = true;
+    else if (byte === 0x5b || byte === 0x7b) {
+      if (++depth > DEPTH_MAX) throw new SyntaxError('nested too deep');
+    } else if (byte === 0x5d || byte === 0x7d) depth--;
+  }
+  return bytes;
+}
+
+// The engine has no TextDecoder: nothing but the language is here. Both throw on what is no text.
 function text(bytes) {
-  return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  let text = '';
+  for (let from = 0; from < bytes.length; from += 4096) {
+    text += String.fromCharCode.apply(null, bytes.subarray(from, from + 4096));
+  }
+  return /[\x80-\xff]/.test(text) ? decodeURIComponent(escape(text)) : text;
 }
 
 function bytes(value) {
-  return new TextEncoder().encode(JSON.stringify(value));
+  const json = JSON.stringify(value);
+  const text = /[^\x00-\x7f]/.test(json) ? unescape(encodeURIComponent(json)) : json;
+  return Uint8Array.from({ length: text.length }, (_, n) => text.charCodeAt(n));
 }
