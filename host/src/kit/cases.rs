@@ -166,7 +166,7 @@ fn standing() -> Vec<Case> {
         ("no table to speak of", |t| *t = TableFacts { table: "t".into(), version: 1, ..TableFacts::default() }),
         ("a shard with work", |_| {}),
         ("more than 4 GiB in each SSTable", |t| {
-            each(t, |s| s.sstables.iter_mut().for_each(|s| s.bytes = Some(5 << 30)))
+            each(t, |s| s.sstables.iter_mut().for_each(|s| s.bytes = Some(5 << 30)));
         }),
         ("the largest numbers", |t| each(t, |s| s.sstables.iter_mut().for_each(|s| s.bytes = Some(u64::MAX)))),
         ("sizes that nobody measured", |t| each(t, |s| s.sstables.iter_mut().for_each(|s| s.bytes = None))),

@@ -28,7 +28,10 @@ const MARK: u8 = 1;
 pub fn request(facts: &TableFacts, policy: &Policy, now_ms: u64, trigger: Trigger) -> Vec<u8> {
     let mut out = Out::default();
     out.bytes.push(MARK);
-    (now_ms.put(&mut out), trigger.put(&mut out), policy.put(&mut out), facts.put(&mut out));
+    now_ms.put(&mut out);
+    trigger.put(&mut out);
+    policy.put(&mut out);
+    facts.put(&mut out);
     out.bytes
 }
 
@@ -218,7 +221,8 @@ impl Packed for BTreeMap<String, u64> {
                 next += 1;
                 (next as u64).put(out);
             } else {
-                (0u64.put(out), name.put(out));
+                0u64.put(out);
+                name.put(out);
             }
             generation.put(out);
         }

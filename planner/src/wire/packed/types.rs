@@ -77,15 +77,28 @@ impl Packed for TableFacts {
     fn put(&self, out: &mut Out) {
         let Self { table, version, rows, primary_key, indexes, shards, paused, fragments, .. } = self;
         let Self { stable_row_ids, versions, cleanup, remap, running, failed, mismatch, clones, overrides, .. } = self;
-        (table.put(out), version.put(out), rows.put(out), primary_key.put(out), indexes.put(out));
+        table.put(out);
+        version.put(out);
+        rows.put(out);
+        primary_key.put(out);
+        indexes.put(out);
         out.names = indexes.iter().map(|index| index.name.clone()).collect();
         out.names.sort_unstable();
-        (shards.put(out), paused.put(out), fragments.is_some().put(out));
+        shards.put(out);
+        paused.put(out);
+        fragments.is_some().put(out);
         if let Some(fragments) = fragments {
             columns::put(fragments, out);
         }
-        (stable_row_ids.put(out), versions.put(out), cleanup.put(out), remap.put(out), running.put(out));
-        (failed.put(out), mismatch.put(out), clones.put(out), overrides.put(out));
+        stable_row_ids.put(out);
+        versions.put(out);
+        cleanup.put(out);
+        remap.put(out);
+        running.put(out);
+        failed.put(out);
+        mismatch.put(out);
+        clones.put(out);
+        overrides.put(out);
     }
 
     fn get(input: &mut Input<'_>) -> Option<Self> {
