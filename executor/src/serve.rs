@@ -50,7 +50,7 @@ use self::server::Server;
 use crate::catalog::Root;
 use crate::error::{Error, Result};
 use crate::pod::Pod;
-use crate::registry::{Member, NewJob};
+use crate::registry::Member;
 use crate::report::JobReport;
 use crate::tend::Tender;
 use crate::worker::{Limits, Worker};
@@ -126,12 +126,6 @@ impl Service {
     /// is logged and tried again.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         self.run_at(stop, |_| ()).await
-    }
-
-    /// A job as it is handed on: one of a pass that this process runs itself is for nobody else (R2.6).
-    fn assigned(&self, job: NewJob) -> NewJob {
-        let own = self.limits.own > 0 && job.kind == "memwal_compaction";
-        NewJob { only_worker: own.then(|| self.tender.name.clone()), ..job }
     }
 
     /// The same; `bound` is told the address that HTTP is answered at, once it is.

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::latch::Latches;
 use crate::read::clones::Clones;
 use crate::read::{Depth, Sizes, table_facts};
-use crate::registry::{Member, Registry, Role, indexes};
+use crate::registry::{FOLD, Member, NewJob, Registry, Role, indexes};
 use crate::report::{JobEnd, JobReport, Snapshot, TableReport, fold_holds};
 use crate::run::Progress;
 use crate::table::Table;
@@ -120,6 +120,12 @@ impl Tender {
     #[must_use]
     pub fn offloaded(self) -> Self {
         Self { shared: false, ..self }
+    }
+
+    /// A job as it is handed on: a pass that this process runs itself is for nobody else (R2.6).
+    pub(crate) fn assigned(&self, job: NewJob) -> NewJob {
+        let own = self.shared && job.kind == FOLD;
+        NewJob { only_worker: own.then(|| self.name.clone()), ..job }
     }
 
     /// What tables are opened through.

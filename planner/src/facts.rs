@@ -12,6 +12,9 @@ pub use self::base::{
 };
 use crate::job::{GarbageId, SsTableId};
 
+/// The key of a table's config that pauses it.
+pub const PAUSED: &str = "caretaker.paused";
+
 /// One flushed SSTable that the shard manifest lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -262,7 +265,7 @@ impl TableFacts {
     /// Whether the table is paused, by either way to say so.
     pub fn is_paused(&self) -> bool {
         // What is neither yes nor no was meant to keep something from happening.
-        self.paused || self.overrides.get("caretaker.paused").is_some_and(|value| !value.eq_ignore_ascii_case("false"))
+        self.paused || self.overrides.get(PAUSED).is_some_and(|value| !value.eq_ignore_ascii_case("false"))
     }
 
     /// Whether the table wants no cleanup (R4.1), by either way to say so.

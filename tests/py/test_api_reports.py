@@ -332,6 +332,9 @@ def test_api_09_what_only_looks_changes_nothing(readonly):
         server.until_value("lance_agent_coverage_never_evaluated", 0.0)
         for what, body in [("delete", {"predicate": "id = 1"}), ("pause", {}), ("drop", {})]:
             assert ask(server.url, address("docs", what), body)[0] >= 400
+        with pytest.raises(Exception) as refused:
+            remote.upsert(remote.connect(server.url, **remote.ONCE).open_table("t"), [(3, 1)])
+        assert "Permission denied" in str(refused.value.__cause__)
         assert everything(readonly) == before
     for args in [["status", readonly], ["plan", readonly], ["cleanup", readonly / "docs.lance", "--dry-run"]]:
         who = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.getuid() == 0 else []

@@ -2,6 +2,8 @@
 
 import client  # first: it quiets the libraries
 
+import signal
+import subprocess
 import threading
 
 import lance
@@ -11,10 +13,11 @@ import pytest
 from lancedb.index import FTS
 
 import remote
-from conftest import table_path
+from conftest import command, environment, table_path
 from fleet import lapse, worker
 from remote import MINUTE, Pod, ask, held, refused
 from stage import held_at
+from test_registry import disk, fill
 from waiting import until
 
 SPECS = {
@@ -391,3 +394,53 @@ def test_a_request_of_more_rows_than_a_memtable_has_room_for_is_written_all_the_
     assert held(table) == {key: key + 900 if key < 100 else key for key in range(900)}
     table.flush_lsm()
     assert len(listed(table)) == 10
+
+
+def test_on_a_full_disk_writes_are_refused_and_what_was_acknowledged_stays():
+    with disk("48m") as folder:
+        root = folder / "db"
+        root.mkdir()
+        with Pod(root, **IDLE) as pod:
+            table = remote.create(remote.connect(pod.url, **remote.ONCE))
+            remote.upsert(table, [(1, 1)])
+            ballast = fill(folder)
+            status, why = refused(lambda: remote.upsert(table, [(2, 1)]))
+            assert status == 503, (status, why)
+            ballast.unlink()
+            # The log of a writer that could not write is replayed by the next one.
+            until(lambda: upserted(table, [(3, 1)]), "it does not write again though there is room")
+            found = held(table)
+            # Nobody was told what became of it.
+            assert found.pop(2, 1) == 1 and found == {1: 1, 3: 1}
+            table.checkpoint_lsm()
+            assert base(root).items() >= {1: 1, 3: 1}.items()
+
+
+def upserted(table, pairs):
+    """Whether the rows are written."""
+    try:
+        remote.upsert(table, pairs)
+        return True
+    except Exception as error:
+        assert error.status_code == 503, error
+        return False
+
+
+def test_a_second_copy_at_one_address_says_that_it_is_taken_and_the_first_goes_on(root, pod):
+    table = remote.create(remote.connect(pod.url))
+    at = f"127.0.0.1:{pod.port}"
+    second = subprocess.run(
+        command("serve", root, "--listen", at), env=environment(), capture_output=True, text=True, timeout=MINUTE
+    )
+    assert second.returncode == 2 and at in second.stderr and "--listen" in second.stderr, second
+    remote.upsert(table, [(1, 1)])
+    assert held(table) == {1: 1}
+
+
+def test_an_interrupt_drains_as_a_termination_does(root):
+    root.mkdir()
+    with Pod(root, **IDLE) as pod:
+        remote.upsert(remote.create(remote.connect(pod.url)), [(1, 1)])
+        pod.process.send_signal(signal.SIGINT)
+        assert pod.process.wait(timeout=MINUTE) in (0, 130)
+        assert base(root) == {1: 1}

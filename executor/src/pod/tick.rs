@@ -10,11 +10,12 @@ use lance::dataset::mem_wal::DatasetMemWalExt;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Pod, lock};
+use super::{Open, Pod, lock};
 use crate::catalog::TableRef;
 use crate::env::now_ms;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::overrides;
+use crate::table::Table;
 use crate::tend::Tender;
 
 /// Between two looks at every claimed shard.
@@ -34,8 +35,13 @@ impl Pod {
             }
             let hot = std::mem::take(&mut *lock(&self.pressure.hot));
             self.relieve().await;
-            if looked.elapsed() >= TICK || !hot.is_empty() {
-                self.look_at_all(&tender).await;
+            let all = looked.elapsed() >= TICK;
+            for table in self.tables().into_iter().filter(|table| all || hot.contains(&table.name)) {
+                if let Err(error) = self.look_at(&tender, &table).await {
+                    tracing::warn!(table = table.name, %error, "the shards of a table could not be looked at");
+                }
+            }
+            if all {
                 looked = Instant::now();
             }
             hot.iter().for_each(|table| heard(table));
@@ -56,49 +62,45 @@ impl Pod {
         }
     }
 
-    async fn look_at_all(&self, tender: &Tender) {
-        for table in self.tables() {
-            if let Err(error) = self.look_at(tender, &table).await {
-                tracing::warn!(table = table.name, %error, "the shards of a table could not be looked at");
-            }
-        }
-    }
-
     async fn look_at(&self, tender: &Tender, known: &TableRef) -> Result<()> {
         let table = tender.open(known).await?;
-        let policy = tender.policy.for_table(&overrides(&table.dataset)).policy;
+        let age_ms_max = tender.policy.for_table(&overrides(&table.dataset)).policy.age_ms_max;
         let Some(details) = table.mem_wal().await? else { return Ok(()) };
         let folded: HashMap<Uuid, u64> =
             details.compacted_sstables.iter().map(|entry| (entry.shard_id, entry.generation)).collect();
-        for shard in &self.claimed(&known.uri) {
-            let Some(open) = self.held(&known.uri, *shard).await else { continue };
-            // Read anew: what another process has claimed, this one would go on answering from.
-            let newest = table.shard_manifest(*shard).await?;
-            if newest.is_some_and(|manifest| manifest.writer_epoch > open.writer.epoch()) {
-                drop(open);
-                tracing::info!(table = table.name, %shard, "another process has claimed the shard");
-                self.let_go(&known.uri, *shard).await;
-                continue;
+        for shard in self.claimed(&known.uri) {
+            let Some(open) = self.held(&known.uri, shard).await else { continue };
+            let folded = folded.get(&shard).copied().unwrap_or(0);
+            match self.look_at_shard(&table, shard, &open, folded, age_ms_max).await {
+                Ok(()) => {}
+                // Until now it would have gone on answering from what it had.
+                Err(error @ Error::Fenced(_)) => tracing::info!("{error}"),
+                Err(error) => tracing::warn!(table = table.name, %error, "a shard could not be looked at"),
             }
-            let folded = folded.get(shard).copied().unwrap_or(0);
-            let manifest = self.told(&table, *shard, open.writer.manifest().await)?;
-            let unfolded = manifest.iter().flat_map(|manifest| &manifest.sstables);
-            let unfolded = unfolded.filter(|sstable| sstable.generation > folded).count() as u64;
-            self.pressure.unfolded(&known.uri, *shard, unfolded);
-            // An index that others have made since is maintained from now on.
-            self.told(&table, *shard, table.dataset().refresh_mem_wal_index_configs(&open.writer).await)?;
-            let stats = self.told(&table, *shard, open.writer.memtable_stats().await)?;
-            let old = {
-                let mut filled = lock(&open.filled);
-                *filled = match *filled {
-                    Some((generation, since)) if generation == stats.generation => Some((generation, since)),
-                    _ => (stats.row_count > 0).then(|| (stats.generation, now_ms())),
-                };
-                filled.is_some_and(|(_, since)| now_ms().saturating_sub(since) >= policy.age_ms_max)
+        }
+        Ok(())
+    }
+
+    async fn look_at_shard(&self, table: &Table, shard: Uuid, open: &Open, folded: u64, age_ms_max: u64) -> Result<()> {
+        // It reads the manifest anew, which the next line then gives.
+        self.told(table, shard, open.writer.check_fenced().await)?;
+        let manifest = self.told(table, shard, open.writer.manifest().await)?;
+        let unfolded = manifest.iter().flat_map(|manifest| &manifest.sstables);
+        let unfolded = unfolded.filter(|sstable| sstable.generation > folded).count() as u64;
+        self.pressure.unfolded(&table.uri, shard, unfolded);
+        // An index that others have made since is maintained from now on.
+        self.told(table, shard, table.dataset().refresh_mem_wal_index_configs(&open.writer).await)?;
+        let stats = self.told(table, shard, open.writer.memtable_stats().await)?;
+        let old = {
+            let mut filled = lock(&open.filled);
+            *filled = match *filled {
+                Some((generation, since)) if generation == stats.generation => Some((generation, since)),
+                _ => (stats.row_count > 0).then(|| (stats.generation, now_ms())),
             };
-            if old && stats.row_count > 0 {
-                self.told(&table, *shard, open.writer.force_freeze_active().await)?;
-            }
+            filled.is_some_and(|(_, since)| now_ms().saturating_sub(since) >= age_ms_max)
+        };
+        if old && stats.row_count > 0 {
+            self.told(table, shard, open.writer.force_freeze_active().await)?;
         }
         Ok(())
     }

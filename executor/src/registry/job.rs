@@ -18,7 +18,7 @@ use crate::report::JobReport;
 use crate::run::build::Build;
 
 /// Type of the job that folds.
-pub(super) const FOLD: &str = "memwal_compaction";
+pub(crate) const FOLD: &str = "memwal_compaction";
 
 /// Memory a job that streams needs beside what a policy gives it, bytes.
 const SMALL_NEED: u64 = 64 << 20;

@@ -5,7 +5,6 @@
 
 mod call;
 mod columns;
-pub(super) mod drain;
 mod expression;
 mod fit;
 mod indexes;
@@ -17,6 +16,7 @@ mod query;
 mod shards;
 mod spec;
 mod tables;
+pub(super) mod unread;
 mod write;
 
 use std::panic::AssertUnwindSafe;
@@ -220,8 +220,6 @@ pub(super) struct Api {
     pub(super) tender: Arc<Tender>,
     pub(super) heard: Heard,
     pub(super) pod: Arc<Pod>,
-    /// Passes are this process's own, and no other worker's (R2.6).
-    pub(super) own: bool,
     /// This process runs passes, its own or anybody's.
     pub(super) works: bool,
 }

@@ -8,11 +8,9 @@ use planner::plan::{Decision, Hold, Outcome, Trigger};
 use super::api::Api;
 use crate::error::{Error, Result};
 use crate::read::Depth;
-use crate::registry::{Filter, NewJob, PAGE_MAX, Queued, State};
+use crate::registry::{FOLD, Filter, NewJob, PAGE_MAX, Queued, State};
 use crate::show::held;
 use crate::table::Table;
-
-const PASS: &str = "memwal_compaction";
 
 /// What became of a request for passes.
 #[derive(Debug, Default)]
@@ -72,7 +70,7 @@ impl Api {
                 }
                 (Outcome::Due { jobs: due, .. }, Decision::Fold) => {
                     for job in due.iter().filter(|job| matches!(job, JobSpec::Fold { .. })) {
-                        jobs.push(self.assigned(NewJob::planned(&known, job, &self.tender.policy)?));
+                        jobs.push(self.tender.assigned(NewJob::planned(&known, job, &self.tender.policy)?));
                     }
                 }
                 _ => {}
@@ -102,7 +100,7 @@ impl Api {
     pub(super) async fn passes(&self, table: &Table) -> Result<BTreeMap<String, String>> {
         let filter = Filter {
             states: vec![State::Pending, State::Running],
-            kind: Some(PASS.into()),
+            kind: Some(FOLD.into()),
             table: Some(table.name.clone()),
             parent: None,
             before: None,
@@ -110,11 +108,5 @@ impl Api {
         };
         let jobs = self.tender.registry.jobs(&filter).await?;
         Ok(jobs.into_iter().filter(|job| job.uri == table.uri).filter_map(|job| Some((job.shard?, job.id))).collect())
-    }
-
-    /// A job as it is handed on: one of a pass that this process runs itself is for nobody else (R2.6).
-    pub(super) fn assigned(&self, job: NewJob) -> NewJob {
-        let own = self.own && job.kind == PASS;
-        NewJob { only_worker: own.then(|| self.tender.name.clone()), ..job }
     }
 }

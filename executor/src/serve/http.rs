@@ -112,7 +112,7 @@ pub(super) async fn answer(door: Door, listeners: Listeners, state: State, until
         .merge(tables)
         .fallback(api::no_route)
         .method_not_allowed_fallback(api::no_method)
-        .layer(axum::middleware::from_fn(api::drain::drained))
+        .layer(axum::middleware::from_fn(api::unread::read_on))
         .layer(axum::middleware::from_fn_with_state((door.keys.clone(), state.metrics.clone()), guard))
         .layer(axum::middleware::map_response(announced));
     if let Ok(address) = listeners.sql.local_addr() {

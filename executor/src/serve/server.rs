@@ -97,7 +97,6 @@ impl Server {
                     tender: service.tender.clone(),
                     heard: heard.clone(),
                     pod: service.pod.clone(),
-                    own: service.limits.own > 0,
                     works: service.limits.own > 0 || service.limits.jobs > 0,
                 }),
                 heard,
@@ -269,7 +268,7 @@ impl Server {
                 continue;
             }
             match NewJob::planned(&watched.table, job, policy) {
-                Ok(new) => jobs.push(self.service.assigned(new.seen(&seen))),
+                Ok(new) => jobs.push(self.service.tender.assigned(new.seen(&seen))),
                 Err(error) => tracing::error!(table = plan.table, %error, "a job can't be handed on"),
             }
         }

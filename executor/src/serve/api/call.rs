@@ -5,6 +5,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use futures::StreamExt;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Api, Refused, code, read};
@@ -90,6 +91,13 @@ impl Call {
             |text: &str| text.parse().map_err(|_| Refused::invalid(format!("`{name}` is no number: `{text}`")));
         self.param(name).map(number).transpose()
     }
+}
+
+/// A body that names a version; `None`: the newest.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct At {
+    pub(super) version: Option<u64>,
 }
 
 /// A body of JSON; an empty one is an empty object.

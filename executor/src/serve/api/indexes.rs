@@ -6,10 +6,9 @@ use axum::http::StatusCode;
 use futures::FutureExt;
 use lance::index::DatasetIndexExt;
 use lance_index::{IndexCriteria, IndexDescription};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::call::{Call, json as body_of};
+use super::call::{At, Call, json as body_of};
 use super::{Answer, Api, Refused, code, posted, said};
 use crate::registry::{NewJob, Queued};
 use crate::run::build::Build;
@@ -51,12 +50,6 @@ async fn create(call: Call, body: Body) -> Answer {
             Err(Refused::new(StatusCode::BAD_REQUEST, code::INDEX_EXISTS, why))
         }
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct At {
-    version: Option<u64>,
 }
 
 async fn list(call: Call, body: Body) -> Answer {

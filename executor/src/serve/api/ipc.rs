@@ -273,33 +273,25 @@ trait Writes {
     fn written(&mut self) -> &mut Vec<u8>;
 }
 
-impl Writes for FileWriter<Vec<u8>> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.write(batch)
-    }
+macro_rules! writes {
+    ($writer:ty) => {
+        impl Writes for $writer {
+            fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+                self.write(batch)
+            }
 
-    fn finish(&mut self) -> Result<(), ArrowError> {
-        self.finish()
-    }
+            fn finish(&mut self) -> Result<(), ArrowError> {
+                self.finish()
+            }
 
-    fn written(&mut self) -> &mut Vec<u8> {
-        self.get_mut()
-    }
+            fn written(&mut self) -> &mut Vec<u8> {
+                self.get_mut()
+            }
+        }
+    };
 }
-
-impl Writes for StreamWriter<Vec<u8>> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
-        self.write(batch)
-    }
-
-    fn finish(&mut self) -> Result<(), ArrowError> {
-        self.finish()
-    }
-
-    fn written(&mut self) -> &mut Vec<u8> {
-        self.get_mut()
-    }
-}
+writes!(FileWriter<Vec<u8>>);
+writes!(StreamWriter<Vec<u8>>);
 
 #[cfg(test)]
 mod tests {

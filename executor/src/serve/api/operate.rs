@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Json, Router};
+use planner::facts::PAUSED;
 use planner::plan::Trigger;
 use serde::Deserialize;
 use serde_json::json as value;
@@ -19,9 +20,6 @@ use super::call::{Call, json};
 use super::{Answer, Api, Refused, got, posted, said};
 use crate::read::Depth;
 use crate::tend::Evaluation;
-
-/// The key of a table's config that pauses it.
-const PAUSED: &str = "caretaker.paused";
 
 /// The routes.
 pub(super) fn routes() -> Router<Api> {

@@ -98,7 +98,9 @@ async fn set(call: Call, body: Body) -> Answer {
     }
     if table.primary_key().is_empty() {
         return Err(Refused::invalid(format!(
-            "`{id}` has no primary key, by which LSM writes replace rows; set one with set_unenforced_primary_key"
+            "`{id}` has no primary key, by which LSM writes replace rows; set one with \
+             set_unenforced_primary_key, or, where the client does not do that over the wire, by the key's field \
+             metadata `lance-schema:unenforced-primary-key`"
         )));
     }
     let mut dataset = (*table.dataset).clone();

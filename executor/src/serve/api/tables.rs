@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::call::{Call, json as body_of};
+use super::call::{At, Call, json as body_of};
 use super::indexes::is_system;
 use super::ipc::Incoming;
 use super::{Answer, Api, Refused, code, got, posted, said};
@@ -140,12 +140,6 @@ async fn create(call: Call, body: Body) -> Answer {
 /// The client looks for these words.
 fn exists(id: &str) -> Refused {
     Refused::new(StatusCode::BAD_REQUEST, code::TABLE_EXISTS, format!("table `{id}` already exists"))
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct At {
-    version: Option<u64>,
 }
 
 async fn describe(call: Call, body: Body) -> Answer {

@@ -16,7 +16,7 @@ const AHEAD: usize = 4;
 const UNWANTED_MAX: u64 = 256 << 20;
 
 /// Reads a request's body on, whatever becomes of the request.
-pub(in crate::serve) async fn drained(request: Request, next: Next) -> Response {
+pub(in crate::serve) async fn read_on(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
