@@ -82,6 +82,8 @@ struct Gauge {
     table: String,
     memory: Mutex<Option<ShardMemory>>,
     unfolded: AtomicU64,
+    /// Memtables on their way to be SSTables: those count as such, or a fast writer is ahead of the bound.
+    frozen: AtomicU64,
 }
 
 /// A shard's part in it, which Lance asks before each write and tells of each flush.
@@ -154,11 +156,12 @@ impl Pressure {
         self.gauges.write().unwrap_or_else(|e| e.into_inner()).remove(&(uri.to_string(), shard));
     }
 
-    /// So many SSTables of a shard are not folded.
-    pub(super) fn unfolded(&self, uri: &str, shard: Uuid, count: u64) {
+    /// So many SSTables of a shard are not folded, and so many of its memtables are to become some.
+    pub(super) fn counted(&self, uri: &str, shard: Uuid, unfolded: u64, frozen: u64) {
         let gauges = self.gauges.read().unwrap_or_else(|e| e.into_inner());
         if let Some(gauge) = gauges.get(&(uri.to_string(), shard)) {
-            gauge.unfolded.store(count, Ordering::Relaxed);
+            gauge.unfolded.store(unfolded, Ordering::Relaxed);
+            gauge.frozen.store(frozen, Ordering::Relaxed);
         }
     }
 
@@ -175,7 +178,7 @@ impl Pressure {
 
     fn gauge(&self, table: &str, uri: &str, shard: Uuid) -> Arc<Gauge> {
         let mut gauges = self.gauges.write().unwrap_or_else(|e| e.into_inner());
-        let new = || Gauge { table: table.into(), memory: Mutex::default(), unfolded: AtomicU64::new(0) };
+        let new = || Gauge { table: table.into(), memory: Mutex::default(), unfolded: 0.into(), frozen: 0.into() };
         gauges.entry((uri.to_string(), shard)).or_insert_with(|| Arc::new(new())).clone()
     }
 
@@ -196,6 +199,11 @@ impl Gauge {
     fn bytes(&self) -> u64 {
         lock(&self.memory).as_ref().map_or(0, |memory| memory.retained_bytes() as u64)
     }
+
+    /// SSTables that there are to fold once all that is frozen is flushed.
+    fn sstables(&self) -> u64 {
+        self.unfolded.load(Ordering::Relaxed).saturating_add(self.frozen.load(Ordering::Relaxed))
+    }
 }
 
 impl Valve {
@@ -203,9 +211,8 @@ impl Valve {
     fn load(&self, freezes: bool) -> f64 {
         let bounds = &self.pressure.bounds;
         let memory = self.pressure.memory_bytes() as f64 / bounds.memory_bytes.max(1) as f64;
-        let unfolded = self.gauge.unfolded.load(Ordering::Relaxed);
         let span = bounds.stop_sstables.saturating_sub(bounds.slow_sstables).max(1) as f64;
-        let depth = unfolded.saturating_sub(bounds.slow_sstables) as f64 / span;
+        let depth = self.gauge.sstables().saturating_sub(bounds.slow_sstables) as f64 / span;
         // What still fits into the memtable adds no SSTable: it is slower, and not refused.
         let depth = if freezes { depth } else { depth.min(0.99) };
         (memory.mul_add(4.0, -3.0)).max(depth)
@@ -232,7 +239,7 @@ impl BackpressureController for Valve {
             return Err(lance_core::Error::backpressure(format!(
                 "too many writes: shard `{}` has {} SSTables to fold, all writers hold {} bytes; try again",
                 self.shard,
-                self.gauge.unfolded.load(Ordering::Relaxed),
+                self.gauge.sstables(),
                 self.pressure.memory_bytes()
             )));
         }
@@ -241,8 +248,13 @@ impl BackpressureController for Valve {
         Ok(())
     }
 
+    /// Lance asks under the writer's lock, and freezes if it may.
     fn may_freeze_memtable(&self) -> bool {
-        self.gauge.unfolded.load(Ordering::Relaxed) < self.pressure.bounds.stop_sstables
+        let may = self.gauge.sstables() < self.pressure.bounds.stop_sstables;
+        if may {
+            self.gauge.frozen.fetch_add(1, Ordering::Relaxed);
+        }
+        may
     }
 }
 
@@ -254,6 +266,9 @@ impl WalObserver for Valve {
     fn on_memtable_flush(&self, _: Duration, _: usize) {
         self.pressure.counts.flushes.fetch_add(1, Ordering::Relaxed);
         self.gauge.unfolded.fetch_add(1, Ordering::Relaxed);
+        // One that was frozen on demand was not counted.
+        let less = |frozen: u64| Some(frozen.saturating_sub(1));
+        let _ = self.gauge.frozen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.pressure.relieve(&self.gauge.table);
     }
 
@@ -297,7 +312,19 @@ mod tests {
         let full = valve(bounds, 1_000);
         assert!(full.load(false) < 1.0);
         assert!(!full.may_freeze_memtable());
-        assert!(valve(bounds, 19).may_freeze_memtable());
+    }
+
+    #[test]
+    fn what_is_frozen_and_not_yet_flushed_counts_so_that_no_writer_gets_ahead_of_the_bound() {
+        let bounds = Bounds { slow_sstables: 10, stop_sstables: 20, ..Bounds::default() };
+        let nearly = valve(bounds, 18);
+        assert!(nearly.may_freeze_memtable() && nearly.may_freeze_memtable());
+        assert!(!nearly.may_freeze_memtable() && nearly.load(true) >= 1.0);
+        // Flushed is as many, and folded is fewer.
+        nearly.on_memtable_flush(Duration::ZERO, 1);
+        assert!(!nearly.may_freeze_memtable());
+        nearly.pressure.counted("/t.lance", nearly.shard, 5, 1);
+        assert!(nearly.may_freeze_memtable() && nearly.load(true) <= 0.0);
     }
 
     #[tokio::test]

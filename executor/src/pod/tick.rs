@@ -84,13 +84,14 @@ impl Pod {
     async fn look_at_shard(&self, table: &Table, shard: Uuid, open: &Open, folded: u64, age_ms_max: u64) -> Result<()> {
         // It reads the manifest anew, which the next line then gives.
         self.told(table, shard, open.writer.check_fenced().await)?;
+        // Before the manifest: what is flushed meanwhile counts twice until the next look, and not never.
+        let stats = self.told(table, shard, open.writer.memtable_stats().await)?;
         let manifest = self.told(table, shard, open.writer.manifest().await)?;
         let unfolded = manifest.iter().flat_map(|manifest| &manifest.sstables);
         let unfolded = unfolded.filter(|sstable| sstable.generation > folded).count() as u64;
-        self.pressure.unfolded(&table.uri, shard, unfolded);
         // An index that others have made since is maintained from now on.
         self.told(table, shard, table.dataset().refresh_mem_wal_index_configs(&open.writer).await)?;
-        let stats = self.told(table, shard, open.writer.memtable_stats().await)?;
+        self.pressure.counted(&table.uri, shard, unfolded, stats.frozen_count as u64);
         let old = {
             let mut filled = lock(&open.filled);
             *filled = match *filled {
