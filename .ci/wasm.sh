@@ -4,6 +4,7 @@
 #   .ci/wasm.sh [target-dir]       default `target`, below the repository's root
 #
 #   <target-dir>/wasm/planner.wasm   the planner as a plugin (the host's tests load it)
+#   <target-dir>/wasm/javascript.wasm  the template of a plugin in JavaScript, built
 #   web/src/generated                the planner for the browser, with its types
 #   web/dist                         the page, ready to be served by anything that serves files
 #
@@ -37,14 +38,23 @@ say "$PLUGIN"
 say "web/src/generated"
 "$PACK" browser "$MODULES/caretaker_web.wasm" web/src/generated || die "the browser package could not be made"
 
+packages() {
+  # npm writes this file last, so an interrupted install is done again.
+  if [ node_modules/.package-lock.json -nt package-lock.json ]; then
+    say "npm packages are there"
+  else
+    say "npm packages, as package-lock.json names them"
+    npm ci --no-audit --no-fund --loglevel=error || die "npm could not install the packages; is its registry reachable?"
+    touch node_modules/.package-lock.json
+  fi
+}
+
+say "$TARGET_DIR/wasm/javascript.wasm"
+JAVASCRIPT=$(cd "$TARGET_DIR" && pwd)/wasm/javascript.wasm
+(cd host/templates/javascript && packages && npm run --silent build -- --output "$JAVASCRIPT" >&2) \
+  || die "the template in JavaScript does not build (see above)"
+
 cd web
-# npm writes this file last, so an interrupted install is done again.
-if [ node_modules/.package-lock.json -nt package-lock.json ]; then
-  say "npm packages are there"
-else
-  say "npm packages, as package-lock.json names them"
-  npm ci --no-audit --no-fund --loglevel=error || die "npm could not install the packages; is its registry reachable?"
-  touch node_modules/.package-lock.json
-fi
+packages
 say "web/dist"
 npm run --silent build || die "the page does not build (see above)"

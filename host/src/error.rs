@@ -15,6 +15,16 @@ pub enum PluginError {
         /// What is wrong with it.
         why: String,
     },
+    /// It speaks another version of the interface.
+    #[error("cannot load plugin `{plugin}`: it speaks `{found}`, this host serves `{served}`; build it anew")]
+    Abi {
+        /// The file, as it was named.
+        plugin: String,
+        /// What it speaks.
+        found: String,
+        /// What is served.
+        served: &'static str,
+    },
     /// It did not answer in time.
     #[error("plugin stopped: it ran longer than its deadline of {limit_ms} ms")]
     Deadline {

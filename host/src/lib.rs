@@ -10,7 +10,9 @@
 //! nothing between calls and cannot poison the next one. Time, memory, answer and file size are
 //! bounded by [`Limits`]; whatever a plugin does ends as a [`PluginError`].
 
+mod describe;
 mod error;
+pub mod kit;
 mod limits;
 mod plugin;
 mod ticker;

@@ -3,25 +3,31 @@
 use std::{fs::File, io::Read, path::Path};
 
 use planner::{
-    check,
+    check::{self, Violation},
     facts::TableFacts,
     plan::{Plan, Trigger},
     policy::Policy,
+    wire::{Description, packed},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use wasmtime::{
-    Config, Engine, Store,
+    Config, Engine, PoolingAllocationConfig, Store,
     component::{Component, ComponentExportIndex, InstancePre, Linker, TypedFunc},
 };
 
 use crate::{
+    describe,
     error::PluginError,
     limits::{Limits, Meter},
-    ticker::Ticker,
+    ticker::{CALLS_MAX, Ticker},
 };
 
 /// The interface a plugin must export (`wit/`).
-const DOOR: &str = "caretaker:planner/door@1.0.0";
+const DOOR: &str = "caretaker:planner/door@";
+/// The version of it that is served.
+const DOOR_VERSION: &str = "1.0.0";
 
 type Door<'a> = TypedFunc<(&'a [u8],), (Vec<u8>,)>;
 
@@ -31,11 +37,19 @@ pub struct PluginPlanner {
     call: ComponentExportIndex,
     limits: Limits,
     ticker: Ticker,
+    sha256: [u8; 32],
+    description: Description,
+    config: Map<String, Value>,
+    /// Whether it takes the short encoding of this host's own planner.
+    packs: bool,
 }
 
 impl PluginPlanner {
     /// Reads, compiles and tries a plugin file: a component in the binary format. Text and
     /// precompiled machine code are refused.
+    ///
+    /// # Errors
+    /// [`PluginError::Load`] and [`PluginError::Abi`], or how it failed to describe itself.
     pub fn load(path: &Path, limits: Limits) -> Result<Self, PluginError> {
         let plugin = path.display().to_string();
         let bytes = read(path, limits.file_bytes).map_err(|why| PluginError::Load { plugin: plugin.clone(), why })?;
@@ -43,6 +57,9 @@ impl PluginPlanner {
     }
 
     /// Compiles and tries a plugin; `name` is only for the error message.
+    ///
+    /// # Errors
+    /// As [`PluginPlanner::load`].
     pub fn compile(name: &str, bytes: &[u8], limits: Limits) -> Result<Self, PluginError> {
         let refuse = |why: String| PluginError::Load { plugin: name.into(), why };
         if bytes.len() as u64 > limits.file_bytes {
@@ -52,28 +69,51 @@ impl PluginPlanner {
 
         let engine = Engine::new(&config()).map_err(fail)?;
         let component = Component::from_binary(&engine, bytes).map_err(fail)?;
-        let call = component
-            .get_export_index(None, DOOR)
-            .and_then(|door| component.get_export_index(Some(&door), "call"))
-            .ok_or_else(|| refuse(format!("it does not export `call` of `{DOOR}`")))?;
+        let call = door(name, &engine, &component)?;
         // Nothing is linked in, so a plugin that imports anything is refused here by the name of
         // what it wants.
         let plugin = Linker::new(&engine).instantiate_pre(&component).map_err(fail)?;
         let ticker = Ticker::start(&engine).map_err(|e| refuse(format!("no thread for it: {e}")))?;
 
-        let this = Self { plugin, call, limits, ticker };
-        let running = this.ticker.call();
-        this.open().map_err(|e| PluginError::of_run(&e, &this.limits, refuse))?;
-        drop(running);
+        let mut this = Self {
+            plugin,
+            call,
+            limits,
+            ticker,
+            sha256: Sha256::digest(bytes).into(),
+            description: Description::default(),
+            config: Map::new(),
+            packs: false,
+        };
+        let described = this.ask(describe::REQUEST).map_err(|e| PluginError::of_run(&e, &this.limits, refuse))?;
+        this.description = describe::read(name, &described)?;
+        this.packs = this.description.encodings.iter().any(|encoding| encoding == packed::NAME);
         Ok(this)
     }
 
+    /// What it says of itself.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The SHA-256 of its file, in hexadecimal: what decisions are recorded with.
+    pub fn sha256(&self) -> String {
+        self.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The same plugin with settings of its own, as the `config` of its description says. What they
+    /// mean, and whether they are right, it says itself when it is asked for a plan.
+    #[must_use]
+    pub fn with_config(self, config: Map<String, Value>) -> Self {
+        Self { config, ..self }
+    }
+
     /// One request through the door, in a store of its own.
+    ///
+    /// # Errors
+    /// How it failed to answer.
     pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, PluginError> {
-        let _running = self.ticker.call();
-        let (mut store, door) = self.open().map_err(|e| self.fault(&e))?;
-        let (answer,) = door.call(&mut store, (request,)).map_err(|e| self.fault(&e))?;
-        Ok(answer)
+        self.ask(request).map_err(|e| self.fault(&e))
     }
 
     /// Asks for a plan and checks it like a request by hand: a plugin proposes, it does not rule.
@@ -90,21 +130,29 @@ impl PluginPlanner {
         trigger: Trigger,
     ) -> Result<Plan, PluginError> {
         let bad = |why: String| PluginError::BadOutput { why };
-        let request = PlanTable { op: "plan_table", facts, policy, now_ms, trigger };
-        let request = serde_json::to_vec(&request).map_err(|e| bad(e.to_string()))?;
-        let answer = self.call(&request)?;
-        let plan = match serde_json::from_slice(&answer).map_err(|e| bad(e.to_string()))? {
-            Answer::Ok(plan) => plan,
-            Answer::Error { message } => return Err(PluginError::Refused { why: message }),
+        // A plugin in another language need not know how a table's own config is read.
+        let policy_of_table = &*policy.for_table(&facts.overrides).policy;
+        // What is packed has no room for settings of its own.
+        let answer = if self.packs && self.config.is_empty() {
+            self.call(&packed::request(facts, policy_of_table, now_ms, trigger))?
+        } else {
+            let config = &self.config;
+            let request = PlanTable { op: "plan_table", facts, policy: policy_of_table, now_ms, trigger, config };
+            self.call(&serde_json::to_vec(&request).map_err(|e| bad(e.to_string()))?)?
         };
+        let plan = read_plan(&answer)?;
         if plan.at_ms != now_ms {
             return Err(bad(format!("the plan is for {} ms, not {now_ms} ms", plan.at_ms)));
         }
-        check::plan(&plan, facts, policy).map_err(|violations| {
-            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            bad(all.join("; "))
-        })?;
+        check::plan(&plan, facts, policy).map_err(|violations| bad(told(&violations)))?;
         Ok(plan)
+    }
+
+    fn ask(&self, request: &[u8]) -> wasmtime::Result<Vec<u8>> {
+        let _running = self.ticker.call();
+        let (mut store, door) = self.open()?;
+        let (answer,) = door.call(&mut store, (request,))?;
+        Ok(answer)
     }
 
     fn open<'a>(&self) -> wasmtime::Result<(Store<Meter>, Door<'a>)> {
@@ -130,6 +178,8 @@ struct PlanTable<'a> {
     policy: &'a Policy,
     now_ms: u64,
     trigger: Trigger,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    config: &'a Map<String, Value>,
 }
 
 /// The answer to it.
@@ -140,9 +190,21 @@ enum Answer {
     Error { message: String },
 }
 
+fn read_plan(answer: &[u8]) -> Result<Plan, PluginError> {
+    let bad = |why: String| PluginError::BadOutput { why };
+    if packed::is_packed(answer) {
+        return packed::read_answer(answer).ok_or_else(|| bad(format!("not a plan of `{}`", packed::NAME)));
+    }
+    match serde_json::from_slice(answer).map_err(|e| bad(e.to_string()))? {
+        Answer::Ok(plan) => Ok(plan),
+        Answer::Error { message } => Err(PluginError::Refused { why: message }),
+    }
+}
+
 fn config() -> Config {
     let mut config = Config::new();
     config
+        .allocation_strategy(pool())
         .epoch_interruption(true)
         .concurrency_support(false)
         .max_wasm_stack(512 << 10)
@@ -150,6 +212,52 @@ fn config() -> Config {
         .relaxed_simd_deterministic(true)
         .cranelift_nan_canonicalization(true);
     config
+}
+
+/// Room for every call is reserved when a plugin is loaded, so a fresh store costs microseconds. It
+/// is address space; of a call's memory only the first part stays with the process when it is over.
+fn pool() -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(CALLS_MAX)
+        .total_core_instances(CALLS_MAX * PARTS_MAX)
+        .total_memories(CALLS_MAX * MEMORIES_MAX)
+        .total_tables(CALLS_MAX * PARTS_MAX)
+        .max_core_instances_per_component(PARTS_MAX)
+        .max_memories_per_component(MEMORIES_MAX)
+        .max_tables_per_component(PARTS_MAX)
+        .linear_memory_keep_resident(64 << 10);
+    pool
+}
+
+/// Core instances, and tables, of one plugin.
+const PARTS_MAX: u32 = 16;
+/// Linear memories of one plugin; one built from JavaScript has three.
+const MEMORIES_MAX: u32 = 4;
+
+fn door(name: &str, engine: &Engine, component: &Component) -> Result<ComponentExportIndex, PluginError> {
+    let refuse = |why: String| PluginError::Load { plugin: name.into(), why };
+    let export = format!("{DOOR}{DOOR_VERSION}");
+    let kind = component.component_type();
+    let versions: Vec<&str> = kind.exports(engine).filter_map(|(export, _)| export.strip_prefix(DOOR)).collect();
+    if let Some(other) = versions.first().filter(|_| !versions.contains(&DOOR_VERSION)) {
+        describe::same_abi(name, &format!("caretaker:planner@{other}"))?;
+    }
+    component
+        .get_export_index(None, &export)
+        .and_then(|door| component.get_export_index(Some(&door), "call"))
+        .ok_or_else(|| refuse(format!("it does not export `call` of `{export}`")))
+}
+
+/// Violations told one by one.
+const TOLD_MAX: usize = 8;
+
+/// A plugin may break a rule a million times; nobody reads more than a few.
+fn told(violations: &[Violation]) -> String {
+    let mut told: Vec<String> = violations.iter().take(TOLD_MAX).map(ToString::to_string).collect();
+    if let Some(more) = violations.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
+        told.push(format!("and {more} more"));
+    }
+    told.join("; ")
 }
 
 /// Reads no more than the limit, whatever the file's length says (it may be a pipe or a device).

@@ -1,4 +1,5 @@
 //! The clock behind deadlines: while a call runs, the engine's epoch moves on at a steady pace.
+//! Whoever starts a call passes here, so this is also where calls wait for their turn.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -11,6 +12,9 @@ use wasmtime::Engine;
 /// Time between two epochs, and so the precision of a deadline.
 const TICK: Duration = Duration::from_millis(5);
 
+/// Calls at once; further ones wait. Each has memory reserved for it.
+pub(crate) const CALLS_MAX: u32 = 16;
+
 /// A thread that ticks while calls run and sleeps while none does.
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
@@ -20,12 +24,15 @@ pub(crate) struct Ticker {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    /// For the thread: a call began, or the end has come.
     changed: Condvar,
+    /// For calls that wait.
+    ended: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    calls: usize,
+    calls: u32,
     closed: bool,
 }
 
@@ -65,9 +72,12 @@ impl Ticker {
         u64::try_from(deadline.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
-    /// Ticks until the answer is dropped.
+    /// Ticks until the answer is dropped. Waits while [`CALLS_MAX`] calls run; each of them ends at
+    /// its deadline at the latest.
     pub(crate) fn call(&self) -> Call<'_> {
-        self.shared.lock().calls += 1;
+        let state = self.shared.lock();
+        let full = |state: &mut State| state.calls >= CALLS_MAX;
+        self.shared.ended.wait_while(state, full).unwrap_or_else(PoisonError::into_inner).calls += 1;
         self.shared.changed.notify_one();
         Call(&self.shared)
     }
@@ -90,5 +100,6 @@ pub(crate) struct Call<'a>(&'a Shared);
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         self.0.lock().calls -= 1;
+        self.0.ended.notify_one();
     }
 }

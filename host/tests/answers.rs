@@ -2,7 +2,7 @@
 
 mod guests;
 
-use guests::guest_with;
+use guests::{escaped, guest_with};
 use host::{Limits, PluginError, PluginPlanner};
 use planner::{
     facts::{ShardFacts, SsTableFacts, TableFacts},
@@ -41,16 +41,19 @@ fn native() -> Plan {
 
 /// Asks a plugin that gives this answer to everything.
 fn answering(answer: &str) -> Result<Plan, PluginError> {
-    let data: String = answer.bytes().map(|byte| format!("\\{byte:02x}")).collect();
+    let data = escaped(answer.as_bytes());
+    // Beyond what the guest has for itself, however long it is.
     let says = guest_with(
-        &format!(r#"(data (i32.const 4096) "{data}")"#),
+        &format!(r#"(data (i32.const 65536) "{data}")"#),
         &format!(
-            "(i32.store (i32.const 16) (i32.const 4096))
+            "(i32.store (i32.const 16) (i32.const 65536))
              (i32.store (i32.const 20) (i32.const {}))
              (i32.const 16)",
             answer.len()
         ),
     );
+    let pages = 1 + answer.len().div_ceil(64 << 10);
+    let says = says.replace(r#"(memory (export "memory") 1)"#, &format!(r#"(memory (export "memory") {pages})"#));
     let says = wat::parse_str(says).expect("the guest's text");
     let plugin = PluginPlanner::compile("guest", &says, Limits::default()).expect("loads");
     plugin.plan_table(&facts(), &Policy::default(), NOW_MS, Trigger::Tick)
@@ -130,6 +133,48 @@ fn a_plan_that_leaves_a_verdict_out_is_a_bad_answer() {
     let mut plan = native();
     plan.verdicts.pop();
     bad(answering_plan(&plan));
+}
+
+#[test]
+fn a_plan_that_works_on_something_twice_is_a_bad_answer() {
+    let mut plan = native();
+    let fold = fold_jobs(&mut plan)[0].clone();
+    fold_jobs(&mut plan).push(fold);
+    assert!(bad(answering_plan(&plan)).contains("`memwal_compaction` twice"));
+}
+
+#[test]
+fn endless_repetitions_are_told_in_a_few_words() {
+    let mut plan = native();
+    let fold = fold_jobs(&mut plan)[0].clone();
+    fold_jobs(&mut plan).extend(std::iter::repeat_n(fold, 10_000));
+    assert!(bad(answering_plan(&plan)).ends_with("; and 992 more"));
+    let mut plan = native();
+    let JobSpec::Fold { sstables, .. } = &mut fold_jobs(&mut plan)[0] else { panic!("a fold") };
+    *sstables = std::iter::repeat_n(sstables[0].clone(), 100_000).collect();
+    let why = bad(answering_plan(&plan));
+    assert!(why.contains("the oldest SSTables that are not folded are [1, 2, 3, 4]") && why.len() < 1000, "{why}");
+}
+
+#[test]
+fn a_cleanup_below_the_floor_is_a_bad_answer() {
+    let mut plan = native();
+    let cleanup = JobSpec::Cleanup { min_age_ms: 1, retain_versions: 0, delete_rate_max: 0, read_version: 7 };
+    let reasons = vec![planner::plan::Reason {
+        measure: planner::plan::Measure::CleanupAgeMs,
+        observed: Some(1),
+        threshold: Some(1),
+        subject: None,
+    }];
+    let of_cleanup = plan.verdicts.iter_mut().find(|v| v.decision == planner::plan::Decision::Cleanup);
+    of_cleanup.expect("a cleanup verdict").outcome = Outcome::Due { jobs: vec![cleanup], reasons };
+    assert_eq!(bad(answering_plan(&plan)), "a cleanup keeps the minimum age of versions");
+}
+
+#[test]
+fn an_answer_nested_without_end_is_a_bad_answer() {
+    bad(answering(&"[".repeat(10_000)));
+    bad(answering(&format!(r#"{{"ok":{}"#, r#"{"verdicts":[{"jobs":["#.repeat(5_000))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod guests;
 
 use std::{io::Write, time::Duration};
 
-use guests::{ECHO, guest, guest_with};
+use guests::{DESCRIPTION, ECHO, describing, guest, guest_with};
 use host::{Limits, PluginError, PluginPlanner};
 
 /// Bytes of one WebAssembly page.
@@ -111,6 +111,89 @@ fn an_answer_over_its_limit_is_a_bad_answer() {
 }
 
 #[test]
+fn an_answer_of_100_mb_is_a_bad_answer() {
+    let large = guest(
+        "(drop (memory.grow (i32.const 1600)))
+         (i32.store (i32.const 16) (i32.const 0)) (i32.store (i32.const 20) (i32.const 100000000)) (i32.const 16)",
+    );
+    let plugin = PluginPlanner::compile("guest", &wat::parse_str(large).expect("text"), Limits::default());
+    let answer = plugin.expect("loads").call(b"hello");
+    assert!(matches!(answer, Err(PluginError::BadOutput { .. })), "{answer:?}");
+}
+
+#[test]
+fn recursion_that_fills_its_memory_is_a_trap() {
+    // Frames on a stack in linear memory, as compilers lay them out: it grows down, below the start.
+    let deep = guest_with(
+        "(global $stack (mut i32) (i32.const 65536))
+         (func $deeper (global.set $stack (i32.sub (global.get $stack) (i32.const 4096)))
+           (i32.store (global.get $stack) (i32.const 1)) (call $deeper))",
+        "(call $deeper) unreachable",
+    );
+    assert_eq!(failure(&deep), PluginError::Trap { trap: "wasm trap: out of bounds memory access".into() });
+}
+
+#[test]
+fn more_calls_than_there_is_room_for_wait_for_their_turn() {
+    let good = load(&guest(ECHO)).expect("loads");
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..100).map(|_| scope.spawn(|| good.call(b"hello"))).collect();
+        for call in calls {
+            assert_eq!(call.join().expect("no panic").as_deref(), Ok(&b"hello"[..]));
+        }
+    });
+}
+
+#[test]
+fn another_version_of_the_interface_is_an_error_of_its_own() {
+    let other_door = guest(ECHO).replace("caretaker:planner/door@1.0.0", "caretaker:planner/door@2.0.0");
+    let other_words = describing(&DESCRIPTION.replace("planner@1.0.0", "planner@2.0.0"), "", ECHO);
+    // Another version may describe itself in another way.
+    let other_shape = describing(r#"{"ok":{"abi":"caretaker:planner@2.0.0","title":"guest"}}"#, "", ECHO);
+    for text in [other_door, other_words, other_shape] {
+        let expected = PluginError::Abi {
+            plugin: "guest".into(),
+            found: "caretaker:planner@2.0.0".into(),
+            served: "caretaker:planner@1.0.0",
+        };
+        assert_eq!(load(&text).err(), Some(expected));
+    }
+}
+
+#[test]
+fn a_description_that_is_none_is_refused_when_the_plugin_is_loaded() {
+    let without = |key: &str, with: &str| DESCRIPTION.replace(key, with);
+    let refused = [
+        (String::new(), "its description is none"),
+        ("{}".into(), "its description is none"),
+        (r#"{"error":{"kind":"invalid","message":"what?"}}"#.into(), "it does not describe itself: what?"),
+        (without(r#""name":"guest","#, ""), "missing field `name`"),
+        (without("guest", ""), "its name is not"),
+        (without("guest", "a\\nb"), "its name is not"),
+        (without("guest", &"x".repeat(65)), "its name is not"),
+        (without(r#""version":"1""#, r#""version":"""#), "its version is not"),
+        (without(r#"["json"]"#, r#"["cbor"]"#), r#"it takes ["cbor"], but not `json`"#),
+        (without(r#","plan_table""#, ""), "it does not answer `plan_table`"),
+        (without(r#""config":{}"#, r#""config":7"#), "invalid type"),
+    ];
+    for (description, expected) in refused {
+        match load(&describing(&description, "", ECHO)).err() {
+            Some(PluginError::Load { why, .. }) => assert!(why.contains(expected), "`{why}` is not `{expected}`"),
+            other => panic!("expected `{expected}`, got {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_plugin_is_known_by_the_hash_of_its_file() {
+    let plugin = load(&guest(ECHO)).expect("loads");
+    assert_eq!(plugin.description().name, "guest");
+    assert_eq!(plugin.sha256().len(), 64);
+    assert_eq!(plugin.sha256(), load(&guest(ECHO)).expect("loads").sha256());
+    assert_ne!(plugin.sha256(), load(&guest("unreachable")).expect("loads").sha256());
+}
+
+#[test]
 fn a_plugin_keeps_nothing_between_calls() {
     let counter = guest_with(
         "(global $calls (mut i32) (i32.const 0))",
@@ -146,7 +229,7 @@ fn whatever_is_not_a_plugin_is_refused_with_the_reason() {
         (b"", "unexpected end"),
         (b"no plugin at all", "magic header not detected"),
         (text.as_bytes(), "magic header not detected"),
-        (&echo[..echo.len() / 2], "unexpected end"),
+        (&echo[..echo.len() / 2], "out of bounds"),
         (&core_module, "module with a component parser"),
         (&no_door, "does not export `call` of `caretaker:planner/door@1.0.0`"),
         (&curious, "wasi:clocks/wall-clock"),
@@ -160,6 +243,15 @@ fn whatever_is_not_a_plugin_is_refused_with_the_reason() {
             }
             other => panic!("expected a refusal that says `{expected}`, got {other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_anywhere_is_refused() {
+    let whole = wat::parse_str(guest(ECHO)).expect("text");
+    for at in (0..whole.len()).step_by(29) {
+        let refused = PluginPlanner::compile("guest", &whole[..at], limits()).err();
+        assert!(matches!(refused, Some(PluginError::Load { .. })), "{at} of {} bytes: {refused:?}", whole.len());
     }
 }
 

@@ -1,7 +1,7 @@
 //! The invariants of facts, plans, jobs and results, written once. The executor asks before it
 //! acts on a proposal (R3.6), the host asks what a plugin answered, and the tests ask everything.
 //!
-//! Every function collects all violations; none of them panics on any input.
+//! Every function collects all violations, up to a thousand; none of them panics on any input.
 
 mod facts;
 mod job;
@@ -20,6 +20,7 @@ pub use result::after;
 
 /// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// Facts: ids, names, paths and generations are unique, and generations begin at 1.
@@ -77,6 +78,7 @@ impl Rule {
 
 /// One broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Violation {
     /// Which.
@@ -91,13 +93,21 @@ impl fmt::Display for Violation {
     }
 }
 
+/// Violations that one check keeps: a foreign plan may hold millions.
+const FOUND_MAX: usize = 1000;
+
 /// All violations of one check.
 #[derive(Default)]
 struct Found(Vec<Violation>);
 
 impl Found {
     fn add(&mut self, rule: Rule, what: impl Into<String>) {
-        self.0.push(Violation { rule, what: what.into() });
+        self.extend([Violation { rule, what: what.into() }]);
+    }
+
+    fn extend(&mut self, violations: impl IntoIterator<Item = Violation>) {
+        let room = FOUND_MAX.saturating_sub(self.0.len());
+        self.0.extend(violations.into_iter().take(room));
     }
 
     fn result(self) -> Result<(), Vec<Violation>> {

@@ -17,6 +17,7 @@ pub const PAUSED: &str = "caretaker.paused";
 
 /// One flushed SSTable that the shard manifest lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SsTableFacts {
     /// Generation; higher is newer. Unique in a shard.
@@ -36,6 +37,7 @@ pub struct SsTableFacts {
 
 /// What became of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ShardStatus {
     /// Takes writes.
@@ -47,6 +49,7 @@ pub enum ShardStatus {
 
 /// Files of a shard that nothing lists any more: what `collect` may delete one day (R2.15).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GarbageFacts {
     /// What kind of file it is.
@@ -64,6 +67,7 @@ pub struct GarbageFacts {
 
 /// Kinds of garbage a shard leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GarbageKind {
     /// The folder of an SSTable that no manifest lists.
@@ -76,6 +80,7 @@ pub enum GarbageKind {
 
 /// One MemWAL shard of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ShardFacts {
     /// Shard id (UUID, lower case, hyphenated).
@@ -121,6 +126,7 @@ pub struct ShardFacts {
 
 /// A fold in progress on a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PassFacts {
     /// When it was dispatched, milliseconds since the epoch.
@@ -131,6 +137,7 @@ pub struct PassFacts {
 
 /// One index of a table. Lance's own system indexes are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IndexFacts {
     /// Name, unique in the table.
@@ -157,6 +164,7 @@ pub struct IndexFacts {
 
 /// One table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TableFacts {
     /// Name below the root.

@@ -9,6 +9,7 @@ use crate::facts::GarbageKind;
 
 /// An SSTable by identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SsTableId {
     /// Generation.
@@ -19,6 +20,7 @@ pub struct SsTableId {
 
 /// A file to delete, by identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GarbageId {
     /// What kind of file it is.
@@ -31,6 +33,7 @@ pub struct GarbageId {
 
 /// One piece of work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "job", deny_unknown_fields)]
 pub enum JobSpec {
     /// Move a prefix of a shard's SSTables into the base (R2.7 to R2.9).
@@ -108,6 +111,7 @@ pub enum JobSpec {
 
 /// How an index is brought up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IndexOp {
     /// A segment more, over the rows that none covers.
@@ -120,6 +124,7 @@ pub enum IndexOp {
 
 /// What a compaction should leave in the place of its fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Predicted {
     /// Fragments.

@@ -10,6 +10,7 @@ use crate::{decision, gate, staleness};
 
 /// Why the plan is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// The periodic walk (R2.1): off when its period is 0.
@@ -96,6 +97,7 @@ fn shard_verdicts(case: &Case<'_>) -> Vec<Verdict> {
 
 /// The decisions, in the order their work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// Extend indexes over folded rows (R2.11; first of R3.4).
@@ -118,6 +120,7 @@ pub enum Decision {
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// SSTables not folded yet.
@@ -178,6 +181,7 @@ pub enum Measure {
 
 /// One comparison behind a verdict: what was seen, against what (R3.5).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
     /// What was compared.
@@ -193,6 +197,7 @@ pub struct Reason {
 
 /// What keeps due work from running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "by", deny_unknown_fields)]
 pub enum Hold {
     /// A pass runs on the shard already (R2.12).
@@ -273,6 +278,7 @@ pub enum Hold {
 
 /// A decision's answer. The first reason of a due verdict is the one that made it due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "outcome", deny_unknown_fields)]
 pub enum Outcome {
     /// These jobs should run now.
@@ -306,6 +312,7 @@ pub enum Outcome {
 
 /// One decision's answer for one table or shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// Which decision.
     pub decision: Decision,
@@ -319,6 +326,7 @@ pub struct Verdict {
 
 /// Every verdict of one evaluation. A proposal: executing re-validates (R3.6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Table name.

@@ -27,6 +27,7 @@ pub const GIB: u64 = 1 << 30;
 
 /// What a deployment may choose. Milliseconds and bytes inside, whatever unit a knob is written in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// Period of the walk over owned tables (R2.1); 0 disables it.
@@ -103,6 +104,7 @@ impl Policy {
 
 /// What a knob's number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Things.
@@ -134,6 +136,7 @@ pub struct Knob {
 
 /// Why a value was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refused {
     /// The knob's key, or the unknown key.
     pub key: String,

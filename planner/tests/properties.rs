@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use planner::facts::{FragmentFacts, SsTableFacts, TableFacts};
 use planner::job::{IndexOp, JobSpec};
-use planner::plan::{Outcome, Plan, Trigger, plan_table};
+use planner::merge::merge;
+use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
 use planner::policy::{KNOBS, Policy};
 use planner::{check, draw, simulate, wire};
 use proptest::prelude::*;
@@ -188,6 +189,45 @@ proptest! {
         } else {
             prop_assert_eq!(&answer["error"]["kind"], "policy");
         }
+    }
+
+    #[test]
+    fn packed_and_as_json_the_plan_is_the_same(
+        facts in facts(), policy in wild_policy(), trigger in trigger(),
+    ) {
+        let answer = wire::call(&wire::packed::request(&facts, &policy, NOW_MS, trigger));
+        let plan = wire::packed::read_answer(&answer);
+        let expected = policy.check().is_ok().then(|| plan_table(&facts, &policy, NOW_MS, trigger));
+        prop_assert_eq!(plan, expected);
+    }
+
+    #[test]
+    fn a_damaged_packed_request_gets_an_answer(
+        facts in wild(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+    ) {
+        let mut bytes = wire::packed::request(&facts, &Policy::default(), NOW_MS, Trigger::Tick);
+        let at = at.index(bytes.len());
+        if cut { bytes.truncate(at) } else { bytes[at] = byte }
+        let answer = wire::call(&bytes);
+        let refused = serde_json::from_slice::<serde_json::Value>(&answer).is_ok_and(|a| a["error"]["message"].is_string());
+        prop_assert!(refused || wire::packed::read_answer(&answer).is_some());
+    }
+
+    #[test]
+    fn what_a_plugin_decides_is_carried_out_with_the_built_in_catch_up(
+        facts in facts(), policy in policy(), other in policy(), trigger in trigger(),
+    ) {
+        // Any other policy stands for a plugin of another mind.
+        let (own, foreign) = (plan_table(&facts, &policy, NOW_MS, trigger), plan_table(&facts, &other, NOW_MS, trigger));
+        prop_assert_eq!(merge(own.clone(), &own, &facts, &policy), Ok(own.clone()));
+        let Ok(merged) = merge(foreign.clone(), &own, &facts, &policy) else {
+            prop_assert!(check::plan(&foreign, &facts, &policy).is_err());
+            return Ok(());
+        };
+        prop_assert_eq!(check::plan(&merged, &facts, &policy), Ok(()));
+        prop_assert_eq!(&merged.verdicts[0], &own.verdicts[0]);
+        let rest = |plan: &Plan| plan.verdicts.iter().filter(|v| v.decision != Decision::Index).skip(1).cloned().collect::<Vec<_>>();
+        prop_assert_eq!(rest(&merged), rest(&foreign));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The built-in planner as a plugin, and the model for writing another one: a world without
 //! imports, one door, JSON in and out.
 
+#[cfg(target_family = "wasm")]
+mod memory;
+
 /// The planner behind the door.
 struct Plugin;
 

@@ -8,14 +8,34 @@ pub(crate) fn guest(call: &str) -> String {
     guest_with("", call)
 }
 
+/// How the guests describe themselves.
+pub(crate) const DESCRIPTION: &str = r#"{"ok":{"name":"guest","version":"1","abi":"caretaker:planner@1.0.0","encodings":["json"],"ops":["describe","plan_table"],"config":{}}}"#;
+
+/// Bytes as a string of the text format.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("\\{byte:02x}")).collect()
+}
+
 pub(crate) fn guest_with(module_items: &str, call: &str) -> String {
+    describing(DESCRIPTION, module_items, call)
+}
+
+/// The same with a description of its own. `describe` is told by its length, 17 bytes.
+pub(crate) fn describing(description: &str, module_items: &str, call: &str) -> String {
+    let (said, length) = (escaped(description.as_bytes()), description.len());
     format!(
         r#"(component
           (core module $module
             (memory (export "memory") 1)
             {module_items}
+            (data (i32.const 32768) "{said}")
             (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
-            (func $call (export "call") (param $at i32) (param $length i32) (result i32) {call}))
+            (func $call (export "call") (param $at i32) (param $length i32) (result i32)
+              (if (i32.eq (local.get $length) (i32.const 17)) (then
+                (i32.store (i32.const 16) (i32.const 32768))
+                (i32.store (i32.const 20) (i32.const {length}))
+                (return (i32.const 16))))
+              {call}))
           (core instance $instance (instantiate $module))
           (func $call (param "request" (list u8)) (result (list u8))
             (canon lift (core func $instance "call")

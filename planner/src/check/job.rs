@@ -1,4 +1,9 @@
-use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    format,
+    string::String,
+    vec::Vec,
+};
 
 use super::{Found, Rule, Violation, maintenance};
 use crate::decision::collect::{Need, Rules};
@@ -81,12 +86,13 @@ fn fold(found: &mut Found, shard: &ShardFacts, sstables: &[SsTableId]) {
     }
     let folded = shard.compacted_generation;
     let mut all_there = true;
+    let listed = Listed::of(shard);
     for sstable in sstables {
         let SsTableId { generation, path } = sstable;
         if *generation <= folded {
             all_there = false;
             found.add(Rule::Folded, format!("shard `{id}`: generation {generation} is folded already, up to {folded}"));
-        } else if !lists(shard, sstable) {
+        } else if !listed.has(sstable) {
             all_there = false;
             found.add(Rule::Missing, not_listed(id, *generation, path));
         }
@@ -108,9 +114,10 @@ fn retire(found: &mut Found, facts: &TableFacts, shard: &ShardFacts, sstables: &
         found.add(Rule::Empty, format!("the retirement of shard `{id}` names no SSTable"));
     }
     let behind = facts.furthest_behind(shard);
+    let listed = Listed::of(shard);
     for sstable in sstables {
         let SsTableId { generation, path } = sstable;
-        if !lists(shard, sstable) {
+        if !listed.has(sstable) {
             found.add(Rule::Missing, not_listed(id, *generation, path));
         }
         let folded = shard.compacted_generation;
@@ -156,8 +163,9 @@ fn named(found: &mut Found, facts: &TableFacts, kind: &str, indexes: &[String]) 
     if indexes.is_empty() {
         found.add(Rule::Empty, format!("the job on `{kind}` names no index of `{table}`"));
     }
+    let known: BTreeSet<&str> = facts.indexes.iter().filter(|i| i.kind == kind).map(|i| i.name.as_str()).collect();
     for name in indexes {
-        if !facts.indexes.iter().any(|i| i.name == *name && i.kind == kind) {
+        if !known.contains(name.as_str()) {
             found.add(Rule::Missing, format!("table `{table}` has no `{kind}` index `{name}`"));
         }
     }
@@ -166,8 +174,17 @@ fn named(found: &mut Found, facts: &TableFacts, kind: &str, indexes: &[String]) 
     }
 }
 
-fn lists(shard: &ShardFacts, sstable: &SsTableId) -> bool {
-    shard.sstables.iter().any(|s| s.generation == sstable.generation && s.path == sstable.path)
+/// The SSTables of a shard, to be looked up: a foreign job may name one a million times.
+struct Listed<'a>(BTreeSet<(u64, &'a str)>);
+
+impl<'a> Listed<'a> {
+    fn of(shard: &'a ShardFacts) -> Self {
+        Self(shard.sstables.iter().map(|s| (s.generation, s.path.as_str())).collect())
+    }
+
+    fn has(&self, sstable: &SsTableId) -> bool {
+        self.0.contains(&(sstable.generation, sstable.path.as_str()))
+    }
 }
 
 fn not_listed(shard: &str, generation: u64, path: &str) -> String {

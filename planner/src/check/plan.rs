@@ -6,7 +6,7 @@ use alloc::{
 };
 
 use super::{Found, Rule, Violation, job, maintenance};
-use crate::decision::TABLE;
+use crate::decision::{SHARD, TABLE};
 use crate::facts::{ShardFacts, TableFacts};
 use crate::job::{GarbageId, JobSpec, SsTableId};
 use crate::plan::{Decision, Outcome, Plan, Verdict};
@@ -23,6 +23,10 @@ pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<
     let mut found = Found::default();
     let policy = &*policy.for_table(&facts.overrides).policy;
     complete(&mut found, plan, facts);
+    // Each verdict costs a look through the shards; a plan with far too many is not worth it.
+    if plan.verdicts.len() > 2 * verdicts_of(facts) {
+        return found.result();
+    }
     let shards: BTreeMap<&str, &ShardFacts> = facts.shards.iter().map(|s| (s.shard.as_str(), s)).collect();
     let mut seen = BTreeSet::new();
     for verdict in &plan.verdicts {
@@ -31,24 +35,29 @@ pub fn plan(plan: &Plan, facts: &TableFacts, policy: &Policy) -> Result<(), Vec<
             found.add(Rule::Empty, format!("{}: due without a job or a reason", name(verdict)));
         }
         for spec in jobs {
-            if let Err(violations) = job(spec, facts) {
-                found.0.extend(violations);
-            }
-            if belongs(verdict.decision, spec) && spec.shard() == verdict.shard.as_deref() {
-                match verdict.shard.as_deref().and_then(|id| shards.get(id)) {
-                    Some(shard) => limits(&mut found, spec, shard, policy, plan.at_ms),
-                    None => maintenance::limits(&mut found, spec, facts, policy),
-                }
-            } else {
+            // Of one type of index some may be merged and others extended.
+            let op = if let JobSpec::Index { op, .. } = spec { Some(*op) } else { None };
+            let first = seen.insert((spec.kind(), spec.shard(), op));
+            let here = belongs(verdict.decision, spec) && spec.shard() == verdict.shard.as_deref();
+            if !here {
                 found.add(Rule::Verdicts, format!("{}: `{}` is not its job", name(verdict), spec.kind()));
+            }
+            if !first {
+                found.add(Rule::Twice, format!("{}: `{}` twice", name(verdict), spec.kind()));
+            }
+            // A plan may name a job a million times: each is looked at closely once, where it belongs.
+            if !first || !here {
+                continue;
+            }
+            if let Err(violations) = job(spec, facts) {
+                found.extend(violations);
+            }
+            match verdict.shard.as_deref().and_then(|id| shards.get(id)) {
+                Some(shard) => limits(&mut found, spec, shard, policy, plan.at_ms),
+                None => maintenance::limits(&mut found, spec, facts, policy),
             }
             if let JobSpec::CatchUp { indexes, .. } = spec {
                 behind(&mut found, facts, indexes);
-            }
-            // Of one type of index some may be merged and others extended.
-            let op = if let JobSpec::Index { op, .. } = spec { Some(*op) } else { None };
-            if !seen.insert((spec.kind(), spec.shard(), op)) {
-                found.add(Rule::Twice, format!("{}: `{}` twice", name(verdict), spec.kind()));
             }
         }
     }
@@ -70,6 +79,11 @@ fn together(found: &mut Found, plan: &Plan) {
             found.add(Rule::Twice, format!("index `{index}` is worked on twice"));
         }
     }
+}
+
+/// How many verdicts a plan for these facts has.
+fn verdicts_of(facts: &TableFacts) -> usize {
+    TABLE.len() + SHARD.len() * facts.shards.len()
 }
 
 fn complete(found: &mut Found, plan: &Plan, facts: &TableFacts) {
@@ -161,7 +175,8 @@ fn collect_limits(found: &mut Found, shard: &ShardFacts, files: &[GarbageId], po
 }
 
 fn behind(found: &mut Found, facts: &TableFacts, indexes: &[String]) {
-    for name in indexes {
+    let known: BTreeSet<&String> = indexes.iter().collect();
+    for name in known.into_iter().filter(|name| facts.indexes.iter().any(|index| index.name == **name)) {
         if facts.shards.iter().all(|s| s.covered_by(name) >= s.compacted_generation) {
             found.add(Rule::NotBehind, format!("index `{name}` covers everything that is folded"));
         }

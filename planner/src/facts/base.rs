@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// One fragment of the base. A table may have a million: no field allocates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FragmentFacts {
     /// Fragment id. A table lists its fragments by ascending id.
@@ -26,6 +27,7 @@ pub struct FragmentFacts {
 
 /// What is known of a table's cleanups (section 4), from the job history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CleanupFacts {
     /// The table wants none, whatever the deployment says (R4.1). The config key
@@ -42,6 +44,7 @@ pub struct CleanupFacts {
 
 /// A cleanup that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CleanupSuccess {
     /// The table's version when it started: distance is measured from here (R4.2).
@@ -54,6 +57,7 @@ pub struct CleanupSuccess {
 
 /// Rewrites whose index entries were not remapped yet: what the fragment reuse index holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RemapFacts {
     /// Recorded rewrites.
@@ -68,6 +72,7 @@ pub struct RemapFacts {
 
 /// An open job of the table, as the Job Registry has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunningFacts {
     /// [`crate::job::JobSpec::kind`].
@@ -86,6 +91,7 @@ pub struct RunningFacts {
 
 /// Jobs of one kind that failed, none of which has succeeded since.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FailedFacts {
     /// [`crate::job::JobSpec::kind`].
@@ -98,6 +104,7 @@ pub struct FailedFacts {
 
 /// Answers were compared before and after a job, and were not the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MismatchFacts {
     /// [`crate::job::JobSpec::kind`].

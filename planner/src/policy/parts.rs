@@ -5,6 +5,7 @@ use crate::time::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS};
 
 /// Index operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct IndexPolicy {
     /// Fewest unindexed rows that make one due.
@@ -19,6 +20,7 @@ pub struct IndexPolicy {
 
 /// Compaction of the base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactionPolicy {
     /// Small fragments that must go.
@@ -39,6 +41,7 @@ pub struct CompactionPolicy {
 
 /// Cleanup of old versions (section 4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CleanupPolicy {
     /// Versions at least this old may go; 0: cleanup is off (R4.1).
@@ -59,6 +62,7 @@ pub struct CleanupPolicy {
 
 /// Catch-up of deferred remaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RemapPolicy {
     /// Recorded rewrites that make it due.
@@ -69,6 +73,7 @@ pub struct RemapPolicy {
 
 /// How tables take turns (R3.1, R3.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentPolicy {
     /// Period of admission.
