@@ -6,10 +6,10 @@ CLIENT_TESTS := $(abspath $(TARGET))/debug/caretaker-client-tests
 PYTHON := $(VENV)/bin/python
 # They wait most of the time: two at once. The tests of one file stay together, since they share what they set up.
 PYTEST := -q -n 2 --dist loadfile
-# Two selections, since wasmtime turns on features of small crates that would have Lance built again.
-LANCE := -p caretaker -p caretaker-planner -p caretaker-tests -p caretaker-benches
-PLUGIN := -p caretaker-host -p caretaker-web -p caretaker-plugin
-# A third, since LanceDB's client turns on features of Lance's that would have Caretaker tested otherwise than it is built.
+# Three selections: what the planner's Wasm builds, or LanceDB's client, turn on in crates that Lance has too would
+# have Lance built again, and Caretaker tested otherwise than it is built.
+LANCE := -p caretaker -p caretaker-planner -p caretaker-tests -p caretaker-benches -p caretaker-host
+WASM := -p caretaker-web -p caretaker-plugin
 CLIENT := -p caretaker-client-tests
 DEMO := $(abspath $(TARGET))/demo
 
@@ -46,7 +46,8 @@ wasm: ## the planner for the browser and for plugins
 unit: ## Rust tests; they need the plugin that `make wasm` builds
 	@.ci/setup build
 	cargo test --no-fail-fast $(LANCE)
-	cargo test --no-fail-fast $(PLUGIN)
+	cargo test --no-fail-fast $(WASM)
+	cargo test -p caretaker-planner --features schema --test schemas
 
 real: ## tests with the real LanceDB clients: for Python, Node.js and Rust
 	@VENV=$(VENV) .ci/setup build python node

@@ -11,6 +11,7 @@ mod jobs;
 mod log;
 mod out;
 mod plan;
+mod policy;
 mod run;
 mod serve;
 mod status;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use self::bars::Bars;
 use self::flags::{config_arg, flag, from_flags, load, old, read_settings};
 use crate::catalog::{Root, TableRef};
+use crate::decide::Decider;
 use crate::error::{Error, Result};
 use crate::registry::{Place, Registry};
 use crate::settings::{self, Settings};
@@ -58,8 +60,10 @@ Examples:
   caretaker init-config > caretaker.toml";
 
 /// Commands with a flag for every setting.
-const WITH_SETTINGS: [&str; 12] =
-    ["run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql"];
+const WITH_SETTINGS: [&str; 13] = [
+    "run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql",
+    "policy",
+];
 /// Bytes of a thread's stack, of which only what is used is there: an expression of a client is planned by functions
 /// that call themselves for each of its operators.
 const STACK: usize = 64 << 20;
@@ -95,6 +99,11 @@ enum Command {
     /// The same as SQL: SHOW JOBS, SHOW JOB EVENTS, DESCRIBE JOB, CANCEL JOB, PAUSE JOB, RESUME JOB.
     #[command(after_long_help = jobs::STATEMENTS)]
     Sql(jobs::SqlArgs),
+    /// Check a policy or a plugin, ask it about the past, or see where a candidate decides otherwise.
+    Policy {
+        #[command(subcommand)]
+        command: policy::PolicyCommand,
+    },
     /// Show what is due and why, and change nothing.
     Plan(PlanArgs),
     /// Show how every table is: one line each, the worst first.
@@ -244,12 +253,14 @@ struct Work {
     session: Arc<Session>,
     settings: Settings,
     registry: Registry,
+    decider: Arc<Decider>,
 }
 
 impl Work {
     fn tender(&self, stop: CancellationToken) -> Tender {
         let mut tender = Tender::new(self.settings.policy.clone(), self.session.clone(), stop);
         tender.registry = self.registry.clone();
+        tender.decider = self.decider.clone();
         tender.stall = self.settings.worker.stall;
         tender
     }
@@ -349,6 +360,7 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         }
         Command::Worker(args) => worker::run(&args, settings()?),
         Command::Jobs { command } => jobs::run(command, settings()?),
+        Command::Policy { command } => policy::run(command, settings()?),
         Command::Sql(args) => jobs::sql(&args, settings()?),
         Command::Serve(args) => on(&args.root, settings()?, Intent::Serve, async |work, _| serve::run(work).await),
     }
@@ -366,7 +378,16 @@ fn on(
     let root = Root::parse(root)?;
     block_on(async {
         let registry = registry(&settings, intent).await?;
-        command(Work { root, session: crate::table::session(), settings, registry }, bars).await
+        let choice = settings.choice.clone();
+        let decider = match intent {
+            Intent::Serve => Decider::serve(choice, registry.clone()).await,
+            Intent::Tend => Decider::open(choice, Some(registry.clone())).await?,
+            Intent::Look => Decider::open(choice, None).await?,
+        };
+        let session = crate::table::session();
+        let ended = command(Work { root, session, settings, registry, decider: decider.clone() }, bars).await;
+        decider.flush().await;
+        ended
     })
 }
 
@@ -417,8 +438,8 @@ fn command() -> clap::Command {
         .after_long_help(format!("{EXAMPLES}\n\n{exits}"));
     for name in WITH_SETTINGS {
         command = command.mut_subcommand(name, |sub| {
-            // Those of `jobs` stand behind its own commands, too.
-            let all = |arg: clap::Arg| arg.global(name == "jobs");
+            // Those of commands with commands stand behind these, too.
+            let all = |arg: clap::Arg| arg.global(["jobs", "policy"].contains(&name));
             sub.arg(all(config_arg()))
                 .args(settings::keys().map(flag).map(all))
                 .args(settings::renamed().map(old).map(all))
@@ -438,7 +459,7 @@ mod tests {
         for name in WITH_SETTINGS {
             let root = match name {
                 "settings" | "worker" => vec![],
-                "jobs" => vec!["list"],
+                "jobs" | "policy" => vec!["list"],
                 _ => vec!["db"],
             };
             let line = ["caretaker", name].into_iter().chain(root).map(String::from);

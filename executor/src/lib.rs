@@ -4,6 +4,7 @@ pub mod answers;
 pub mod apart;
 pub mod catalog;
 pub mod cli;
+pub mod decide;
 pub mod env;
 pub mod error;
 pub mod fault;

@@ -19,6 +19,7 @@ mod archive;
 mod bell;
 mod claim;
 mod control;
+mod decisions;
 mod enqueue;
 mod finish;
 mod job;
@@ -37,6 +38,7 @@ use self::bell::Bell;
 pub use self::bell::Ring;
 pub use self::claim::{Beat, Claim, Want};
 pub use self::control::Answer;
+pub use self::decisions::{DECISIONS_PAGE, Decision, Decisions, KeptPlugin};
 pub use self::enqueue::Queued;
 pub use self::job::{Ended, Failure, Job, NewJob, State};
 pub(crate) use self::job::{FOLD, indexes};
@@ -117,6 +119,11 @@ impl Registry {
             Some(store) => Ok(Self { bell: Bell::of(&store), store, processes: Processes::default(), writes: false }),
             None => Ok(Self { writes: false, ..Self::default() }),
         }
+    }
+
+    /// Whether it ends with the process.
+    fn is_in_memory(&self) -> bool {
+        self.store.place == store::MEMORY
     }
 
     /// Where it is, for messages; without a password.

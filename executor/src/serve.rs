@@ -161,6 +161,7 @@ impl Service {
         let metrics = server.state().metrics;
         let ended = Arc::new(move |report: &JobReport| metrics.job(report));
         let (tending, stopped) = (tender.clone(), drained.clone());
+        let decider = tender.decider.clone();
         let worker = Worker { member, tender, limits, ended, beat: Arc::new(|| ()) };
         let working = tokio::spawn(worker.run(drained.clone()));
         let answered = CancellationToken::new();
@@ -176,6 +177,7 @@ impl Service {
         };
         let state = server.state();
         let heard = state.heard.clone();
+        let reloading = tokio::spawn(decider.reload(drained.clone()));
         let tended = tokio::spawn(pod.tend(tending, move |table| _ = heard.of(table), drained.clone()).boxed());
         let draining = tokio::spawn(async move {
             stop.cancelled().await;
@@ -186,7 +188,7 @@ impl Service {
             drained.cancel();
         });
         server.run(first, &stopped).await;
-        let _ = tokio::join!(tended, draining);
+        let _ = tokio::join!(tended, draining, reloading);
         working.await.map_err(|died| Error::Fatal(format!("the worker died: {died}")))??;
         // Health and metrics are answered until the last job has ended, and no longer.
         answered.cancel();

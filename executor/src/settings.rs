@@ -16,6 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use self::own::{OWN, Own};
 pub use self::place::{HttpSettings, StateDir, WorkerSettings};
+use crate::decide::Choice;
 use crate::error::{Error, Result};
 use crate::pod::Bounds;
 
@@ -40,6 +41,8 @@ pub struct Settings {
     pub worker: WorkerSettings,
     /// Where shard writers are slowed down, and refused.
     pub pod: Bounds,
+    /// Who decides.
+    pub choice: Choice,
     /// Where HTTP is answered; `None`: nowhere.
     pub listen: Option<SocketAddr>,
     /// To whom, and how.
@@ -199,6 +202,7 @@ impl Default for Settings {
             registry: None,
             worker: WorkerSettings::default(),
             pod: Bounds::default(),
+            choice: Choice::default(),
             listen: None,
             http: HttpSettings::default(),
             log_level: None,

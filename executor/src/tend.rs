@@ -13,13 +13,14 @@ use futures::FutureExt;
 use lance::session::Session;
 use planner::facts::TableFacts;
 use planner::job::JobSpec;
-use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
+use planner::plan::{Decision, Outcome, Plan, Trigger};
 use planner::policy::Policy;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::TableRef;
+use crate::decide::{Decided, Decider};
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::latch::Latches;
@@ -50,6 +51,8 @@ const COMPACT: &str = "compact";
 pub struct Tender {
     /// The knobs.
     pub policy: Policy,
+    /// What decides by them.
+    pub decider: Arc<Decider>,
     /// Who folds what.
     pub latches: Latches,
     /// The jobs, those that are open and what became of earlier ones.
@@ -81,9 +84,11 @@ pub struct Evaluation {
     /// The table as of the version read.
     pub table: Table,
     /// What was read.
-    pub facts: TableFacts,
+    pub facts: Arc<TableFacts>,
     /// What follows.
     pub plan: Plan,
+    /// Who says so.
+    pub decided: Decided,
 }
 
 impl Tender {
@@ -92,6 +97,7 @@ impl Tender {
         let budget = policy.pass_bytes.div_ceil(BUDGET_UNIT).clamp(1, u64::from(u32::MAX)) as usize;
         Self {
             policy,
+            decider: Arc::default(),
             latches: Latches::default(),
             registry: Registry::default(),
             name: Member::here(Role::Worker, "").name,
@@ -156,11 +162,16 @@ impl Tender {
         })?;
         let now = now_ms();
         self.registry.add(remembered, &table.uri, &mut facts, now).await?;
-        let mut plan = plan_table(&facts, &self.policy, now, trigger);
+        let (mut plan, decided) = self.decider.decide(facts, &self.policy, now, trigger).await;
         if let Some(only) = &self.only_shard {
             plan.verdicts.retain(|verdict| verdict.shard.as_ref().is_none_or(|shard| shard == only));
         }
-        Ok(Evaluation { table, facts, plan })
+        Ok(Evaluation { table, facts: decided.asked.facts.clone(), plan, decided })
+    }
+
+    /// Notes an evaluation that is acted on.
+    pub(crate) fn note(&self, evaluation: &Evaluation) {
+        self.decider.note(&evaluation.table.uri, &evaluation.plan, &evaluation.decided);
     }
 
     /// Tends one table until nothing is due. Errors end up in the report: one table's trouble is not
@@ -198,7 +209,8 @@ impl Tender {
             // Force what was asked for, not what comes in meanwhile: a live writer would never let go.
             let trigger = if round == 0 { trigger } else { follow_up(trigger) };
             let evaluation = self.evaluate(table, now, trigger).await?;
-            let snapshot = Snapshot::from(&evaluation.facts);
+            self.note(&evaluation);
+            let snapshot = Snapshot::from(&*evaluation.facts);
             report.before.get_or_insert_with(|| snapshot.clone());
             report.after = Some(snapshot);
             report.held = fold_holds(&evaluation.plan);

@@ -1,6 +1,6 @@
 //! A loaded plugin.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use planner::{
     check::{self, Violation},
@@ -106,6 +106,12 @@ impl PluginPlanner {
     #[must_use]
     pub fn with_config(self, config: Map<String, Value>) -> Self {
         Self { config, ..self }
+    }
+
+    /// The same plugin with another deadline.
+    #[must_use]
+    pub(crate) fn within(self, deadline: Duration) -> Self {
+        Self { limits: Limits { deadline, ..self.limits }, ..self }
     }
 
     /// One request through the door, in a store of its own.

@@ -3,6 +3,8 @@
 
 #[path = "tend/parts.rs"]
 mod parts;
+#[path = "tend/policy.rs"]
+mod policy;
 #[path = "tend/segments.rs"]
 mod segments;
 #[path = "tend/serve.rs"]

@@ -24,7 +24,7 @@ pub(super) async fn run(args: &FactsArgs, work: &Work) -> Result<Exit> {
     each(work, &tables, look, |table, evaluation| {
         match evaluation {
             Ok(evaluation) if args.json => {
-                let json = serde_json::to_string_pretty(&evaluation.facts);
+                let json = serde_json::to_string_pretty(&*evaluation.facts);
                 let json = json.map_err(|e| Error::Fatal(format!("can't write JSON: {e}")))?;
                 let before = if !array {
                     ""

@@ -120,7 +120,7 @@ fn parse_facts(text: &str) -> Result<Vec<TableFacts>> {
 }
 
 /// A time as people write it, in milliseconds since the epoch.
-fn time(text: &str) -> Result<u64> {
+pub(super) fn time(text: &str) -> Result<u64> {
     let wrong = || {
         Error::Invalid(format!("`{text}` is not a time; write 2026-12-24T18:00:00Z, or milliseconds since the epoch"))
     };

@@ -53,8 +53,9 @@ impl Registry {
         let id = new_id();
         let sql = self.store.sql(
             "INSERT INTO caretaker_job (id, parent, kind, table_name, uri, shard, open_key, lane, only_worker, state, \
-                 priority, spec, seen, need_bytes, size_bytes, created_ms, run_at_ms, attempt, rows_done, rows_total)
-             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', $10, $11, $12, $13, $14, {now}, {now} + $15, 0, 0, 0
+                 priority, spec, seen, need_bytes, size_bytes, policy, created_ms, run_at_ms, attempt, rows_done,
+                 rows_total)
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', $10, $11, $12, $13, $14, $17, {now}, {now} + $15, 0, 0, 0
              WHERE NOT EXISTS (
                  SELECT 1 FROM caretaker_job AS o WHERE o.open_key = $7 AND o.ended_ms > {now} - $16
                  AND o.outcome = 'done' AND o.seen = $12 AND o.seen <> '')
@@ -77,6 +78,7 @@ impl Registry {
             .bind(int(job.size_bytes))
             .bind(int(job.delay_ms))
             .bind(int(same_ms))
+            .bind(&job.policy)
             .execute(&mut *tx)
             .await?;
         if inserted.rows_affected() == 1 {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::store::uint;
 use crate::catalog::TableRef;
+use crate::decide::bytes;
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::report::JobReport;
@@ -138,6 +139,9 @@ pub struct Job {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// Digest of the planner and the policy that it was planned by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// Proves that a worker has it still.
     #[serde(skip)]
     pub(super) lease: Option<String>,
@@ -187,6 +191,8 @@ pub struct NewJob {
     pub only_worker: Option<String>,
     /// How long it waits before it may begin, milliseconds.
     pub delay_ms: u64,
+    /// Digest of the planner and the policy that it was planned by; `None`: somebody asked for it.
+    pub policy: Option<String>,
 }
 
 impl NewJob {
@@ -214,10 +220,8 @@ impl NewJob {
             key: format!("{kind} {} {on}", table.uri),
             shard: spec.shard().map(str::to_string),
             size_bytes: match spec {
-                JobSpec::Fold { bytes, .. } => bytes.unwrap_or(policy.pass_bytes),
-                JobSpec::Compact { predicted, .. } => predicted.bytes.unwrap_or(0),
-                JobSpec::Collect { bytes, .. } => *bytes,
-                _ => 0,
+                JobSpec::Fold { bytes: None, .. } => policy.pass_bytes,
+                measured => bytes(measured),
             },
             kind,
             table: table.clone(),
@@ -229,6 +233,7 @@ impl NewJob {
             parent: None,
             only_worker: None,
             delay_ms: 0,
+            policy: None,
         })
     }
 
@@ -253,6 +258,7 @@ impl NewJob {
             parent: None,
             only_worker: None,
             delay_ms: 0,
+            policy: None,
         })
     }
 
@@ -273,7 +279,14 @@ impl NewJob {
             parent: Some(parent.id.clone()),
             only_worker: None,
             delay_ms: 0,
+            policy: None,
         }
+    }
+
+    /// Planned by this policy.
+    #[must_use]
+    pub fn by(self, policy: &str) -> Self {
+        Self { policy: Some(policy.into()), ..self }
     }
 
     /// Planned for this state of the table.
@@ -334,7 +347,7 @@ pub enum Ended {
 pub(super) const COLUMNS: &str = "id, parent, kind, table_name, uri, shard, state, priority, spec, need_bytes, size_bytes, created_ms, run_at_ms, \
      started_ms, ended_ms, attempt, worker, heartbeat_ms, ask, stage, rows_done, rows_total, outcome, \
      CASE WHEN parent IS NULL OR outcome <> 'done' THEN result END AS result, phase, \
-     message, retryable, lease, lane";
+     message, retryable, policy, lease, lane";
 
 impl FromRow<'_, AnyRow> for Job {
     fn from_row(row: &AnyRow) -> sqlx::Result<Self> {
@@ -378,6 +391,7 @@ impl FromRow<'_, AnyRow> for Job {
             outcome: text("outcome")?,
             result: text("result")?.map(|text| json(&text)),
             failure,
+            policy: text("policy")?,
             lease: text("lease")?,
             lane: text("lane")?,
         })

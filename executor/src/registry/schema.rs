@@ -107,10 +107,28 @@ pub(super) const SQLITE_MIGRATIONS: &[&str] = &[
     DROP TABLE result;
     PRAGMA user_version = 3;
 ",
+    "
+    ALTER TABLE caretaker_job ADD COLUMN policy TEXT;
+    CREATE TABLE caretaker_decision (
+        id TEXT PRIMARY KEY, uri TEXT NOT NULL, table_name TEXT NOT NULL, version INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+        jobs INTEGER NOT NULL, plan_sha256 TEXT NOT NULL, planner TEXT NOT NULL, policy TEXT NOT NULL, fell_back TEXT,
+        candidate TEXT, candidate_said TEXT, body BLOB NOT NULL, bytes INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX caretaker_decision_uri ON caretaker_decision (uri, id);
+    CREATE INDEX caretaker_decision_table ON caretaker_decision (table_name, id);
+    CREATE INDEX caretaker_decision_bytes ON caretaker_decision (bytes);
+    CREATE INDEX caretaker_decision_by ON caretaker_decision (planner, candidate);
+    CREATE TABLE caretaker_plugin (
+        sha256 TEXT PRIMARY KEY, name TEXT NOT NULL, version TEXT NOT NULL, file BLOB NOT NULL,
+        bytes INTEGER NOT NULL, loaded_ms INTEGER NOT NULL
+    ) STRICT;
+    PRAGMA user_version = 4;
+",
 ];
 
 /// Each counts itself in `caretaker_schema`.
-pub(super) const POSTGRES_MIGRATIONS: &[&str] = &["
+pub(super) const POSTGRES_MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE caretaker_cleanup (
         uri TEXT PRIMARY KEY,
         start_version BIGINT, finished_at_ms BIGINT, recorded_version BIGINT, failed_at_ms BIGINT
@@ -161,7 +179,25 @@ pub(super) const POSTGRES_MIGRATIONS: &[&str] = &["
         pid BIGINT NOT NULL, version TEXT NOT NULL, started_ms BIGINT NOT NULL, seen_ms BIGINT NOT NULL
     );
     INSERT INTO caretaker_schema (version) VALUES (1);
-"];
+",
+    "
+    ALTER TABLE caretaker_job ADD COLUMN policy TEXT;
+    CREATE TABLE caretaker_decision (
+        id TEXT PRIMARY KEY, uri TEXT NOT NULL, table_name TEXT NOT NULL, version BIGINT NOT NULL, at_ms BIGINT NOT NULL,
+        jobs BIGINT NOT NULL, plan_sha256 TEXT NOT NULL, planner TEXT NOT NULL, policy TEXT NOT NULL, fell_back TEXT,
+        candidate TEXT, candidate_said TEXT, body BYTEA NOT NULL, bytes BIGINT NOT NULL
+    );
+    CREATE INDEX caretaker_decision_uri ON caretaker_decision (uri, id);
+    CREATE INDEX caretaker_decision_table ON caretaker_decision (table_name, id);
+    CREATE INDEX caretaker_decision_bytes ON caretaker_decision (bytes);
+    CREATE INDEX caretaker_decision_by ON caretaker_decision (planner, candidate);
+    CREATE TABLE caretaker_plugin (
+        sha256 TEXT PRIMARY KEY, name TEXT NOT NULL, version TEXT NOT NULL, file BYTEA NOT NULL,
+        bytes BIGINT NOT NULL, loaded_ms BIGINT NOT NULL
+    );
+    INSERT INTO caretaker_schema (version) VALUES (2);
+",
+];
 
 /// Brings the database up to date, beside others that do the same.
 pub(super) async fn migrate(connection: &mut AnyConnection, store: &Store) -> Result<()> {

@@ -15,6 +15,8 @@ use super::Place;
 use super::schema::{self, POSTGRES, SQLITE};
 use crate::error::{Error, Result};
 
+/// How one that ends with the process is called.
+pub(super) const MEMORY: &str = "memory";
 /// The file in the state folder.
 const FILE: &str = "caretaker.sqlite";
 /// How long a writer waits for another process.
@@ -116,7 +118,7 @@ impl Store {
         });
         let options = options("sqlite::memory:").unwrap_or_else(|e| unreachable!("it is a constant: {e}"));
         let pool = fresh.connect_lazy_with(options);
-        Self::of(pool, Engine::Sqlite, "memory".into())
+        Self::of(pool, Engine::Sqlite, MEMORY.into())
     }
 
     fn file(dir: &Path, mode: &str) -> Result<Self> {

@@ -12,6 +12,7 @@ mod ipc;
 pub(super) mod jobs;
 mod lsm;
 mod operate;
+mod policy;
 mod query;
 mod shards;
 mod spec;
@@ -169,6 +170,7 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(lsm::routes())
         .merge(spec::routes())
         .merge(operate::routes())
+        .merge(policy::routes())
         .layer(axum::middleware::from_fn(whole))
         .with_state(api)
 }

@@ -56,6 +56,7 @@ impl Api {
         {
             return Err(Error::Invalid(format!("`{}` has no shard `{shard}`", table.name)));
         }
+        self.tender.note(&evaluation);
         let asked = |of: Option<&str>| shard.is_none_or(|shard| of == Some(shard));
         let mut forced = Forced::default();
         let mut jobs = Vec::new();
@@ -70,7 +71,8 @@ impl Api {
                 }
                 (Outcome::Due { jobs: due, .. }, Decision::Fold) => {
                     for job in due.iter().filter(|job| matches!(job, JobSpec::Fold { .. })) {
-                        jobs.push(self.tender.assigned(NewJob::planned(&known, job, &self.tender.policy)?));
+                        let job = NewJob::planned(&known, job, &self.tender.policy)?.by(&evaluation.decided.policy);
+                        jobs.push(self.tender.assigned(job));
                     }
                 }
                 _ => {}

@@ -132,6 +132,7 @@ async fn announced(mut response: Response) -> Response {
 async fn metrics(Shared(state): Shared<State>) -> Response {
     if let Some(api) = &state.api {
         state.metrics.pod(&api.pod);
+        state.metrics.policy(&api.tender.decider);
     }
     match state.metrics.text(now_ms()) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),

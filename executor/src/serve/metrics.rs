@@ -2,6 +2,7 @@
 
 mod by_table;
 mod pod;
+mod policy;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use prometheus::{
 
 use self::by_table::ByTable;
 use self::pod::OfPod;
+use self::policy::OfPolicy;
+use crate::decide::Decider;
 use crate::error::{Error, Result};
 use crate::pod::Pod;
 use crate::report::{JobEnd, JobReport};
@@ -58,6 +61,7 @@ pub(super) struct Metrics {
     listing_failures: IntGauge,
     by_table: ByTable,
     of_pod: OfPod,
+    of_policy: OfPolicy,
     http: IntCounterVec,
     http_seconds: HistogramVec,
     store: Option<Arc<ObjectStore>>,
@@ -116,6 +120,7 @@ impl Metrics {
             listing_failures: gauge("caretaker_catalog_failures", "Failed listings of the catalogue in a row.")?,
             by_table: ByTable::new(a)?,
             of_pod: OfPod::new(a)?,
+            of_policy: OfPolicy::new(a)?,
             http: counter(r, "caretaker_http_requests_total", "Requests that were answered.", &["route", "status"])?,
             http_seconds: kept(r, HistogramVec::new(http, &["route"])?)?,
             registry: r.clone(),
@@ -212,6 +217,11 @@ impl Metrics {
     pub(super) fn answered(&self, route: &str, status: u16, took: Duration) {
         self.http.with_label_values(&[route, &status.to_string()]).inc();
         self.http_seconds.with_label_values(&[route]).observe(took.as_secs_f64());
+    }
+
+    /// Who decides.
+    pub(super) fn policy(&self, decider: &Decider) {
+        self.of_policy.fill(decider);
     }
 
     /// How the shard writers are.

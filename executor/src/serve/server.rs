@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use lance_io::object_store::ObjectStore;
 use planner::agent::{Agent, Effect, Event, Failing};
-use planner::facts::TableFacts;
 use planner::plan::{Plan, Trigger};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior};
@@ -27,6 +26,7 @@ use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::read::Depth;
 use crate::registry::{HEARTBEAT, Job, Member, NewJob, POLL, Queued, Ring, Role};
+use crate::tend::Evaluation;
 
 /// How long a look of the walk may take. What takes longer is the evaluation's to judge, which makes a
 /// table that hangs a failing one: the others wait for it no longer.
@@ -70,7 +70,7 @@ struct Evaluated {
     evaluation: u64,
     depth: Depth,
     began: Instant,
-    result: Result<(TableFacts, Plan)>,
+    result: Result<Evaluation>,
 }
 
 impl Server {
@@ -200,8 +200,10 @@ impl Server {
         let read = self.tasks.spawn(async move {
             let began = Instant::now();
             let read = caught("the evaluation", tender.evaluate(&table, depth, Trigger::Tick)).await;
-            let result = read.map(|evaluation| (evaluation.facts, evaluation.plan));
-            Done::Evaluated(Box::new(Evaluated { table: table.name, evaluation, depth, began, result }))
+            if let Ok(evaluation) = &read {
+                tender.note(evaluation);
+            }
+            Done::Evaluated(Box::new(Evaluated { table: table.name, evaluation, depth, began, result: read }))
         });
         self.reads.insert(evaluation, read);
     }
@@ -215,16 +217,17 @@ impl Server {
         let metrics = &self.state.metrics;
         metrics.evaluated(if result.is_ok() { "done" } else { "failed" }, Some(began.elapsed()));
         let event = match result {
-            Ok((facts, plan)) => {
+            Ok(Evaluation { facts, plan, decided, .. }) => {
                 if watched.failures > 0 {
                     tracing::info!(table, "table works again");
                 }
                 metrics.table(&table, &facts, now);
                 self.fleet.blamed = false;
                 watched.failures = 0;
-                watched.seen = Some(Seen::from(&facts));
+                watched.seen = Some(Seen::from(&*facts));
                 watched.wake_at_ms = wake_at_ms(&plan, self.service.tender.policy.tick_ms);
-                watched.failed = facts.failed;
+                watched.failed.clone_from(&facts.failed);
+                watched.policy = decided.policy;
                 if watched.complaints != plan.complaints {
                     plan.complaints.iter().for_each(|complaint| tracing::warn!(table, "{complaint}"));
                     watched.complaints.clone_from(&plan.complaints);
@@ -268,7 +271,7 @@ impl Server {
                 continue;
             }
             match NewJob::planned(&watched.table, job, policy) {
-                Ok(new) => jobs.push(self.service.tender.assigned(new.seen(&seen))),
+                Ok(new) => jobs.push(self.service.tender.assigned(new.seen(&seen).by(&watched.policy))),
                 Err(error) => tracing::error!(table = plan.table, %error, "a job can't be handed on"),
             }
         }

@@ -27,6 +27,8 @@ pub(super) struct Watched {
     pub(super) lost: BTreeMap<String, (u64, u64)>,
     /// Keys of the table's config that can't be followed.
     pub(super) complaints: Vec<Refused>,
+    /// Digest of what the last evaluation was decided by.
+    pub(super) policy: String,
 }
 
 impl Watched {
@@ -41,6 +43,7 @@ impl Watched {
             failures: 0,
             lost: BTreeMap::new(),
             complaints: Vec::new(),
+            policy: String::new(),
         }
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::decide::{Fallback, Source};
+
 use super::{LogFormat, Settings, StateDir};
 
 /// A setting that is no policy knob.
@@ -164,6 +166,77 @@ pub const OWN: &[Own] = &[
         text: |s| s.pod.stop_sstables.to_string(),
     },
     Own {
+        key: "policy_plugin",
+        env: "CARETAKER_POLICY_PLUGIN",
+        value_name: "FILE[@SHA256]",
+        help: "Plugin that decides in place of the built-in planner, read again when its file changes, or none. With its \
+               SHA-256 behind an @ only that very file is taken.",
+        set: |s, text| plugin(&mut s.choice.plugin, text),
+        text: |s| s.choice.plugin.as_ref().map_or_else(|| "none".into(), ToString::to_string),
+    },
+    Own {
+        key: "policy_shadow",
+        env: "CARETAKER_POLICY_SHADOW",
+        value_name: "FILE[@SHA256]",
+        help: "Candidate: a plugin that is asked what the active planner is asked, and compared with it (`caretaker \
+               policy diff`); nothing that it says is done. Or none.",
+        set: |s, text| plugin(&mut s.choice.shadow, text),
+        text: |s| s.choice.shadow.as_ref().map_or_else(|| "none".into(), ToString::to_string),
+    },
+    Own {
+        key: "policy_config",
+        env: "CARETAKER_POLICY_CONFIG",
+        value_name: "JSON",
+        help: "Settings of the plugin's own, as its description says: a JSON object.",
+        set: |s, text| {
+            let config = serde_json::from_str(text);
+            s.choice.config = config.map_err(|_| "write a JSON object, such as {\"windows\": 3}")?;
+            Ok(())
+        },
+        text: |s| serde_json::Value::Object(s.choice.config.clone()).to_string(),
+    },
+    Own {
+        key: "policy_fallback",
+        env: "CARETAKER_POLICY_FALLBACK",
+        value_name: "WHO",
+        help: "Who decides where the plugin fails: last-good (the plugin before it, if that planned well, else the built-in \
+               planner) or built-in.",
+        set: |s, text| {
+            s.choice.fallback = match text {
+                "last-good" => Fallback::LastGood,
+                "built-in" => Fallback::BuiltIn,
+                _ => return Err("write last-good or built-in"),
+            };
+            Ok(())
+        },
+        text: |s| if s.choice.fallback == Fallback::BuiltIn { "built-in".into() } else { "last-good".into() },
+    },
+    Own {
+        key: "policy_gate",
+        env: "CARETAKER_POLICY_GATE",
+        value_name: "COUNT",
+        help: "Evaluations that a candidate must have been compared in, with a plan for each of them, until it may be \
+               promoted. 1 to 1000000.",
+        set: |s, text| {
+            s.choice.gate = number(text, 1_000_000).ok_or("write a whole number from 1 to 1000000")?;
+            Ok(())
+        },
+        text: |s| s.choice.gate.to_string(),
+    },
+    Own {
+        key: "decision_record_bytes",
+        env: "CARETAKER_DECISION_RECORD_BYTES",
+        value_name: "BYTES",
+        help: "Room in the job registry for what was decided and from what (`caretaker policy replay`, `backtest`); the \
+               oldest goes first. 0: nothing is recorded. To 1TiB.",
+        set: |s, text| {
+            let size = if text == "0" { Some(0) } else { bytes(text).filter(|bytes| *bytes <= 1 << 40) };
+            s.choice.record_bytes = size.ok_or("write 0, or a size up to 1TiB, such as 256MiB")?;
+            Ok(())
+        },
+        text: |s| s.choice.record_bytes.to_string(),
+    },
+    Own {
         key: "listen",
         env: "CARETAKER_LISTEN",
         value_name: "ADDRESS",
@@ -246,6 +319,11 @@ fn file(to: &mut Option<PathBuf>, text: &str) -> std::result::Result<(), &'stati
         "none" => None,
         path => Some(path.into()),
     };
+    Ok(())
+}
+
+fn plugin(to: &mut Option<Source>, text: &str) -> std::result::Result<(), &'static str> {
+    *to = if text == "none" { None } else { Some(text.parse()?) };
     Ok(())
 }
 

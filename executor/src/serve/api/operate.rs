@@ -76,7 +76,7 @@ async fn drain(call: Call) -> Answer {
 }
 
 async fn facts(call: Call) -> Answer {
-    Ok(Json(evaluation(&call).await?.facts).into_response())
+    Ok(Json(&*evaluation(&call).await?.facts).into_response())
 }
 
 async fn plan(call: Call) -> Answer {

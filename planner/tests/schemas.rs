@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, env, fs, path::Path};
 use serde_json::Value;
 
 fn folder() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("wit/1.0.0/schema")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/wit/1.0.0/schema")
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn the_published_schemas_are_those_of_the_types() {
         let published = fs::read_to_string(&file).unwrap_or_default();
         assert!(
             published == now,
-            "`{name}` is out of date: `UPDATE=1 cargo test -p caretaker-host --test schemas`, then read the difference"
+            "`{name}` is out of date: `UPDATE=1 cargo test -p caretaker-planner --features schema --test schemas`, then read the difference"
         );
         names.insert(format!("{name}.schema.json"));
     }
@@ -66,7 +66,7 @@ fn unknown_keys(schema: &Value, root: &Value, value: &Value, path: &str, found: 
 #[test]
 fn a_plan_and_a_description_have_only_keys_of_their_schemas() {
     let schemas: std::collections::BTreeMap<_, _> = planner::wire::schemas().into_iter().collect();
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/corpus");
     for (schema, file) in [("plan", "plan_base"), ("plan", "plan_tick"), ("description", "describe")] {
         let answer = fs::read(corpus.join(format!("{file}.answer.json"))).expect("an answer");
         let answer: Value = serde_json::from_slice(&answer).expect("JSON");
