@@ -29,7 +29,7 @@ fn fit(line: &str) -> alloc::string::String {
 
 /// At most `max` characters of `text`, with `…` for what is left out. Control characters would
 /// break the picture, so they become `?`.
-fn cut(text: &str, max: usize) -> alloc::string::String {
+pub(crate) fn cut(text: &str, max: usize) -> alloc::string::String {
     let shown = |c: char| if c.is_control() { '?' } else { c };
     if text.chars().count() <= max {
         return text.chars().map(shown).collect();

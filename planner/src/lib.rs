@@ -22,6 +22,7 @@ pub mod facts;
 mod fold;
 mod gate;
 pub mod job;
+pub mod lint;
 pub mod merge;
 mod pick;
 pub mod plan;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::knobs::KNOBS;
 pub use self::lint::Lint;
+pub(crate) use self::lint::Remarks;
 pub use self::overrides::TablePolicy;
 pub use self::parts::{AgentPolicy, CleanupPolicy, CompactionPolicy, IndexPolicy, RemapPolicy};
 use crate::facts::GarbageKind;

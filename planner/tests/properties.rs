@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use planner::facts::{FragmentFacts, SsTableFacts, TableFacts};
 use planner::job::{IndexOp, JobSpec};
+use planner::lint::{self, JobSpent, Pinned, Seen};
 use planner::merge::merge;
 use planner::plan::{Decision, Outcome, Plan, Trigger, plan_table};
 use planner::policy::{KNOBS, Policy};
@@ -178,6 +179,22 @@ proptest! {
     }
 
     #[test]
+    fn any_table_is_linted_and_the_order_of_facts_never_matters(
+        wild in wild(), (facts, shuffled) in shuffled(), policy in policy(), other in wild_policy(), seen in seen(),
+    ) {
+        let mut mixed = seen.clone();
+        mixed.jobs.reverse();
+        mixed.pinned.reverse();
+        for policy in [policy, other] {
+            let found = lint::table(&policy, &facts, &seen);
+            prop_assert_eq!(&found, &lint::table(&policy, &shuffled, &mixed));
+            for lint in found.iter().chain(&lint::table(&policy, &wild, &seen)) {
+                prop_assert!(!lint.key.is_empty() && !lint.why.chars().any(char::is_control), "{lint:?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_wire_gives_the_plan_of_a_direct_call(facts in facts(), policy in wild_policy(), trigger in trigger()) {
         let request = serde_json::json!({
             "op": "plan_table", "facts": facts, "policy": policy, "now_ms": NOW_MS, "trigger": trigger,
@@ -272,6 +289,18 @@ proptest! {
             }
         }
     }
+}
+
+/// Any measurements, of kinds that there are.
+fn seen() -> impl Strategy<Value = Seen> {
+    let kinds = ["memwal_compaction", "compact", "cleanup", "remap", "reindex_fts", lint::WALK, lint::EVALUATION, "\n"];
+    let job = (0..kinds.len(), number()).prop_map(move |(kind, millis)| JobSpent { kind: kinds[kind].into(), millis });
+    let pinned = ("[a-c\n]{0,3}", prop::collection::vec(number(), 0..3), prop::option::of(number()));
+    let pinned = pinned.prop_map(|(by, versions, bytes)| Pinned { by, versions, bytes });
+    let lists = (prop::collection::vec(job, 0..9), prop::collection::vec(pinned, 0..3));
+    (prop::option::of(number()), lists, prop::option::of(number())).prop_map(
+        |(longest_read_ms, (jobs, pinned), removable_bytes)| Seen { longest_read_ms, jobs, pinned, removable_bytes },
+    )
 }
 
 /// Facts twice: as generated, and with every list in another order.

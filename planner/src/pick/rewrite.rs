@@ -58,10 +58,14 @@ impl Target {
 
     /// Bytes of a fragment: measured, or else by the table's average.
     pub(crate) fn bytes(&self, fragment: &FragmentFacts) -> u64 {
-        let whole = || u128::from(fragment.rows) * u128::from(self.measured_bytes);
-        let average = || whole().checked_div(self.measured_rows.into());
-        let estimate = || average().map_or(0, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
-        fragment.bytes.unwrap_or_else(estimate)
+        fragment.bytes.unwrap_or_else(|| self.bytes_of(fragment.rows))
+    }
+
+    /// Bytes of so many rows, by the table's average; 0 where nothing is measured.
+    pub(crate) fn bytes_of(&self, rows: u64) -> u64 {
+        let whole = u128::from(rows) * u128::from(self.measured_bytes);
+        let average = whole.checked_div(self.measured_rows.into());
+        average.map_or(0, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// Whether any size is measured.
