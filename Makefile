@@ -1,8 +1,11 @@
 # `make demo` and `make test` do all of their own set-up; both can be run again at any time.
 VENV ?= .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-CARETAKER := $(abspath $(TARGET))/debug/caretaker
+BUILT := $(abspath $(TARGET))/debug/caretaker
+# What the demo runs: `make demo CARETAKER=/usr/local/bin/caretaker` builds nothing. Tests run what they build.
+CARETAKER ?= $(BUILT)
 CLIENT_TESTS := $(abspath $(TARGET))/debug/caretaker-client-tests
+PLUGINS := $(abspath $(TARGET))/wasm
 PYTHON := $(VENV)/bin/python
 # They wait most of the time: two at once. The tests of one file stay together, since they share what they set up.
 PYTEST := -q -n 2 --dist loadfile
@@ -18,10 +21,13 @@ help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: export CARETAKER_STATE_DIR = none
-demo: ## a real LanceDB table before and after Caretaker
-	@VENV=$(VENV) .ci/setup build python
+demo: ## a real LanceDB table before and after Caretaker; CARETAKER=PROGRAM: with a ready one
+	@VENV=$(VENV) .ci/setup python
+ifeq ($(CARETAKER),$(BUILT))
+	@.ci/setup build
 	@echo "building caretaker (the first time takes ten to twenty minutes)"
 	@cargo build --quiet -p caretaker
+endif
 	@$(PYTHON) tests/py/demo.py make $(DEMO)
 	@$(PYTHON) tests/py/demo.py show $(DEMO)
 	@$(CARETAKER) run $(DEMO)
@@ -33,37 +39,38 @@ demo: ## a real LanceDB table before and after Caretaker
 
 test: lint wasm unit real browser ## every check that continuous integration runs
 
-lint:
+lint: ## fmt, clippy, cargo deny
 	@.ci/setup build lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo deny --log-level error check bans licenses sources
 
-wasm: ## the planner for the browser and for plugins
-	@.ci/setup web
+wasm: ## the planner for the browser and for plugins, the template in JavaScript, the page
+	@.ci/setup build npm
 	.ci/wasm.sh $(TARGET)
 
-unit: ## Rust tests; they need the plugin that `make wasm` builds
-	@.ci/setup build
+unit: wasm ## Rust tests
+	@.ci/setup build database
 	cargo test --no-fail-fast $(LANCE)
 	cargo test --no-fail-fast $(WASM)
 	cargo test -p caretaker-planner --features schema --test schemas
 
-real: ## tests with the real LanceDB clients: for Python, Node.js and Rust
-	@VENV=$(VENV) .ci/setup build python node
+real: wasm ## tests with the real LanceDB clients: for Python, Node.js and Rust
+	@VENV=$(VENV) .ci/setup build database python python39 openssl node
 	cargo build -p caretaker
 	cargo build $(CLIENT)
-	CARETAKER=$(CARETAKER) CLIENT_TESTS=$(CLIENT_TESTS) $(PYTHON) -m pytest $(PYTEST) tests/py
-	CARETAKER=$(CARETAKER) $(VENV)-0.39/bin/python -m pytest $(PYTEST) tests/py/test_wire*.py
+	CARETAKER=$(BUILT) CLIENT_TESTS=$(CLIENT_TESTS) PLUGINS=$(PLUGINS) $(PYTHON) -m pytest $(PYTEST) tests/py
+	CARETAKER=$(BUILT) $(VENV)-0.39/bin/python -m pytest $(PYTEST) tests/py/test_wire*.py
 
-browser: ## tests in a real browser
+browser: wasm ## tests in a real browser
 	@.ci/setup web
 	cd web && npm test
 
 bench: ## the fold beside merge_insert and the floor (a release build: up to an hour)
-	@.ci/setup build
+	@.ci/setup build database
 	cargo bench -p caretaker-benches
 
-clean:
+clean: ## forget all that was built and installed here
 	cargo clean
-	rm -rf tests/js/node_modules web/node_modules web/dist web/src/generated $(VENV) $(VENV)-0.39
+	rm -rf tests/js/node_modules web/node_modules web/dist web/src/generated host/templates/javascript/node_modules \
+		$(VENV) $(VENV)-0.39
