@@ -16,6 +16,7 @@ mod pressure;
 mod route;
 mod stats;
 mod tick;
+mod turns;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,8 @@ pub use self::align::align;
 pub use self::fresh::{Fresh, left_over};
 pub use self::pressure::{Bounds, Pressure};
 pub use self::stats::MemtableStats;
+use self::turns::Gates;
+pub use self::turns::{Closed, Turn};
 use crate::catalog::TableRef;
 use crate::error::{Doing, Error, Result};
 use crate::table::Table;
@@ -58,8 +61,8 @@ type Held = OwnedRwLockReadGuard<Option<Open>, Open>;
 /// All shard writers of a process.
 pub struct Pod {
     shards: Mutex<HashMap<Key, Arc<Shard>>>,
-    /// Tables that take no writes at the moment: they are dropped, or their spec is.
-    closing: Mutex<HashMap<String, u64>>,
+    /// Whose turn it is to write.
+    gates: Gates,
     /// What keeps memory and SSTables within their bounds.
     pub pressure: Arc<Pressure>,
     draining: AtomicBool,
@@ -91,26 +94,34 @@ struct Open {
     filled: Mutex<Option<(u64, u64)>>,
 }
 
-/// A table stays closed while this lives.
-pub struct Closed<'a> {
-    pod: &'a Pod,
-    uri: String,
-}
-
 impl Pod {
     /// A pod that has claimed nothing.
     pub fn new(pressure: Arc<Pressure>) -> Self {
-        let (shards, closing) = (Mutex::default(), Mutex::default());
-        Self { shards, closing, pressure, draining: AtomicBool::new(false), used: AtomicU64::new(0) }
+        let (shards, gates) = (Mutex::default(), Gates::default());
+        Self { shards, gates, pressure, draining: AtomicBool::new(false), used: AtomicU64::new(0) }
     }
 
     /// Writes rows, newest last: durable, and read by everyone, when it returns. They may go to many shards;
-    /// where one of those fails, the rows of others may be written. Writing them again is no mistake.
+    /// where one of those fails, the rows of others may be written. Writing them again is no mistake. They go to the
+    /// table as it is by now.
     ///
     /// # Errors
     /// `Invalid` for rows that are not as the table's, `Busy` under back-pressure, `Fenced` where another writer
-    /// has claimed a shard, `Draining`.
+    /// has claimed a shard, `Draining`, `Retry` where the table has gone or takes no LSM writes any more.
     pub async fn put(&self, table: &Table, batches: Vec<RecordBatch>) -> Result<u64> {
+        let turn = self.turn(&table.uri).await?;
+        let table = &turns::now(table).await?;
+        if table.mem_wal().await?.is_none() {
+            return Err(Error::Retry(format!("`{}` takes no LSM writes any more; write again", table.name)));
+        }
+        self.replace(&turn, table, batches).await
+    }
+
+    /// The same, in a turn that the caller has, in which it has opened the table.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub async fn replace(&self, _: &Turn, table: &Table, batches: Vec<RecordBatch>) -> Result<u64> {
         let schema = Arc::new(arrow_schema::Schema::from(table.dataset().schema()));
         let aligned = batches.iter().filter(|batch| batch.num_rows() > 0).map(|batch| align(batch, &schema));
         let aligned = aligned.collect::<Result<Vec<_>>>()?;
@@ -123,7 +134,7 @@ impl Pod {
     ///
     /// # Errors
     /// As [`Self::put`].
-    pub async fn delete(&self, table: &Table, keys: Vec<RecordBatch>) -> Result<u64> {
+    pub async fn delete(&self, _: &Turn, table: &Table, keys: Vec<RecordBatch>) -> Result<u64> {
         let keys = keys.into_iter().filter(|batch| batch.num_rows() > 0).collect();
         self.write(table, keys, What::Keys).await
     }
@@ -156,6 +167,19 @@ impl Pod {
     /// # Errors
     /// As [`Self::put`]; `Invalid` for a table that takes no LSM writes.
     pub async fn flush(&self, table: &Table) -> Result<()> {
+        let _turn = self.turn(&table.uri).await?;
+        self.flush_now(&turns::now(table).await?).await
+    }
+
+    /// The same for a table that the caller has closed.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn flush_closed(&self, _: &Closed, table: &Table) -> Result<()> {
+        self.flush_now(table).await
+    }
+
+    async fn flush_now(&self, table: &Table) -> Result<()> {
         let details = self.writable(table).await?;
         let flushes = crate::read::shard_ids(table).await?.into_iter().map(|shard| {
             let details = &details;
@@ -171,12 +195,6 @@ impl Pod {
             .boxed()
         });
         stream::iter(flushes).buffer_unordered(FLUSHES).try_collect().await
-    }
-
-    /// Refuses writes to the table until what is returned is dropped.
-    pub fn close(&self, table: &Table) -> Closed<'_> {
-        *lock(&self.closing).entry(table.uri.clone()).or_insert(0) += 1;
-        Closed { pod: self, uri: table.uri.clone() }
     }
 
     /// Lets go of every writer of a table; what they have not flushed is in the log.
@@ -233,10 +251,6 @@ impl Pod {
     async fn writable(&self, table: &Table) -> Result<MemWalIndexDetails> {
         if self.is_draining() {
             return Err(Error::Draining("this server is stopping and takes no more writes".into()));
-        }
-        if lock(&self.closing).contains_key(&table.uri) {
-            let why = format!("`{}` is being dropped, or takes no more LSM writes", table.name);
-            return Err(Error::Draining(why));
         }
         details_of(table).await
     }
@@ -346,18 +360,6 @@ impl Pod {
         self.pressure.forget(uri, shard);
         if let Some(place) = place {
             abort(place).await;
-        }
-    }
-}
-
-impl Drop for Closed<'_> {
-    fn drop(&mut self) {
-        let mut closing = lock(&self.pod.closing);
-        if let Some(count) = closing.get_mut(&self.uri) {
-            *count -= 1;
-            if *count == 0 {
-                closing.remove(&self.uri);
-            }
         }
     }
 }

@@ -53,7 +53,7 @@ impl Stop {
     }
 }
 
-fn handler(kind: SignalKind) -> Result<Signal> {
+pub(crate) fn handler(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(|e| Error::Fatal(format!("can't listen for signals: {e}")))
 }
 

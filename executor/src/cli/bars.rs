@@ -10,6 +10,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::run::Progress;
 
+/// Lance calls it an error, each time that it loads the index of a MemWAL, which has none by its nature.
+const NO_FIELDS: &[u8] = b"Index __lance_mem_wal has no fields";
 /// How often a bar looks at the counters it shows.
 const REDRAW: Duration = Duration::from_millis(100);
 const TABLES: &str = "{prefix:24!} {bar:30} {human_pos}/{human_len} tables  {elapsed}";
@@ -115,6 +117,9 @@ pub(super) struct Line<'a>(&'a MultiProgress);
 
 impl Write for Line<'_> {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        if line.windows(NO_FIELDS.len()).any(|part| part == NO_FIELDS) {
+            return Ok(line.len());
+        }
         self.0.suspend(|| std::io::stderr().write(line))
     }
 

@@ -2,14 +2,28 @@
 
 use std::sync::Arc;
 
+use tokio::signal::unix::SignalKind;
 use tokio_util::sync::CancellationToken;
 
 use super::{Exit, Work};
 use crate::error::Result;
 use crate::pod::{Pod, Pressure};
 use crate::registry::{Member, Role};
-use crate::serve::Service;
-use crate::signal::Stop;
+use crate::serve::{Keys, Service};
+use crate::signal::{Stop, handler};
+
+/// SIGHUP has the keys read again; nothing stops for it.
+fn reread(keys: Keys) -> Result<()> {
+    let mut hangup = handler(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            if let Err(error) = keys.reload() {
+                tracing::error!(%error, "the keys stay as they were");
+            }
+        }
+    });
+    Ok(())
+}
 
 /// Serves until it is told to stop, then drains.
 pub(super) async fn run(work: Work) -> Result<Exit> {
@@ -24,6 +38,11 @@ pub(super) async fn run(work: Work) -> Result<Exit> {
         tender = tender.offloaded();
     }
     let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.door()?);
+    if let Some(door) = &listen {
+        reread(door.keys.clone())?;
+    } else {
+        tracing::info!("HTTP is off; --listen 127.0.0.1:9650 lets LanceDB's clients in");
+    }
     let pod = Arc::new(Pod::new(Pressure::new(work.settings.pod)));
     let (root, session, tender) = (work.root, work.session, Arc::new(tender));
     let service = Service { root, session, tender, member, limits, pod, drained, listen };

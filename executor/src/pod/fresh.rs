@@ -85,15 +85,22 @@ impl Pod {
     }
 }
 
-/// Whether the log of a shard holds what no SSTable does.
+/// Whether the log of a shard holds rows that no SSTable does. Each claim leaves an entry without any.
 pub(super) async fn unread(table: &Table, shard: Uuid) -> Result<bool> {
     let Some(manifest) = table.shard_manifest(shard).await? else { return Ok(false) };
     if manifest.status == lance_index::mem_wal::ShardStatus::Sealed {
         return Ok(false);
     }
-    let next = WalTailer::new(table.store(), table.base(), shard).next_position().await;
+    let log = WalTailer::new(table.store(), table.base(), shard);
+    let next = log.next_position().await;
     let next = next.doing(|| format!("looking for the end of the log of shard `{shard}`"))?;
-    Ok(next > manifest.replay_after_wal_entry_position + 1)
+    for position in manifest.replay_after_wal_entry_position + 1..next {
+        let entry = log.read_entry(position).await.doing(|| format!("reading the log of shard `{shard}`"))?;
+        if entry.is_some_and(|entry| entry.batches.iter().any(|batch| batch.num_rows() > 0)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A shard of a table without a write spec that holds rows, left by one that it had.

@@ -196,8 +196,14 @@ fn units(bytes: u64) -> u32 {
 }
 
 impl Gauge {
+    /// What an empty memtable has set aside for its indexes no flush gives back, and is hardly touched: it does not
+    /// count, or a thousand quiet shards would keep everybody from writing.
     fn bytes(&self) -> u64 {
-        lock(&self.memory).as_ref().map_or(0, |memory| memory.retained_bytes() as u64)
+        let of = |memory: &ShardMemory| match memory.row_bytes() {
+            0 => memory.retained_bytes().saturating_sub(memory.active_bytes()),
+            _ => memory.retained_bytes(),
+        };
+        lock(&self.memory).as_ref().map_or(0, |memory| of(memory) as u64)
     }
 
     /// SSTables that there are to fold once all that is frozen is flushed.
@@ -237,10 +243,13 @@ impl BackpressureController for Valve {
         if load >= 1.0 && now >= 1.0 {
             counts.refused.fetch_add(1, Ordering::Relaxed);
             return Err(lance_core::Error::backpressure(format!(
-                "too many writes: shard `{}` has {} SSTables to fold, all writers hold {} bytes; try again",
+                "shard `{}` has {} SSTables to fold ({} at most: pod_stop_sstables), and all writers hold {} bytes \
+                 ({} at most: pod_memory_bytes); try again",
                 self.shard,
                 self.gauge.sstables(),
-                self.pressure.memory_bytes()
+                self.pressure.bounds.stop_sstables,
+                self.pressure.memory_bytes(),
+                self.pressure.bounds.memory_bytes
             )));
         }
         counts.delayed.fetch_add(1, Ordering::Relaxed);

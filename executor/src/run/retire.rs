@@ -1,13 +1,37 @@
 //! Takes folded SSTables off the shard manifest's list (R2.10).
 
+use lance::dataset::mem_wal::WalTailer;
 use lance_index::mem_wal::{ShardManifest, ShardStatus};
 use planner::job::SsTableId;
+use uuid::Uuid;
 
 use crate::error::{Doing, Error, Result};
 use crate::table::{Table, shard_id};
 
 /// Manifest commits lost to a writer that claimed the shard meanwhile.
 const CLAIM_RETRIES: u32 = 5;
+
+/// Writes down that the whole log of a shard is read: all of its rows are in the base, and nobody writes. A flush
+/// can cover less than the entries of its generation, which a replay tells by what is in them.
+///
+/// # Errors
+/// `Conflict` where a writer has claimed the shard meanwhile.
+pub(crate) async fn log_read(table: &Table, shard: Uuid) -> Result<()> {
+    let store = table.shard_store(shard);
+    let latest = store.refresh_latest().await.doing(|| format!("reading shard `{shard}`"))?;
+    let Some(latest) = latest else { return Ok(()) };
+    let next = WalTailer::new(table.store(), table.base(), shard).next_position().await;
+    let last = next.doing(|| format!("looking for the end of the log of shard `{shard}`"))?.saturating_sub(1);
+    if last <= latest.replay_after_wal_entry_position {
+        return Ok(());
+    }
+    let read = store.commit_update(latest.writer_epoch, |current| ShardManifest {
+        version: current.next_version(),
+        replay_after_wal_entry_position: last,
+        ..current.clone()
+    });
+    read.await.map(drop).doing(|| format!("writing the manifest of shard `{shard}`"))
+}
 
 /// Drops exactly `sstables` by identity; what else the manifest lists, in whatever order, stays.
 /// Returns how many left the list: a second run drops nothing and writes nothing.

@@ -246,18 +246,15 @@ pub(super) async fn guard(
 ///
 /// # Errors
 /// With the name of a key that may not do this.
-fn let_in<'a>(
-    keys: &'a Keys,
-    needed: Option<Scope>,
-    headers: &HeaderMap,
-) -> std::result::Result<&'a str, (&'a str, Refused)> {
-    let Some(needed) = needed.filter(|_| keys.asks()) else { return Ok("") };
-    let unknown = |why: &str| ("", Refused::new(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why));
+fn let_in(keys: &Keys, needed: Option<Scope>, headers: &HeaderMap) -> std::result::Result<String, (String, Refused)> {
+    let Some(needed) = needed.filter(|_| keys.asks()) else { return Ok(String::new()) };
+    let unknown = |why: &str| (String::new(), Refused::new(StatusCode::UNAUTHORIZED, api::code::UNAUTHENTICATED, why));
     match key_of(headers).map(|key| keys.who(key)) {
         None => Err(unknown(NAMELESS)),
         Some(None) => Err(unknown(UNKNOWN)),
         Some(Some((who, scope))) if scope < needed => {
-            Err((who, Refused::new(StatusCode::FORBIDDEN, api::code::FORBIDDEN, may_only_look(who))))
+            let why = may_only_look(&who);
+            Err((who, Refused::new(StatusCode::FORBIDDEN, api::code::FORBIDDEN, why)))
         }
         Some(Some((who, _))) => Ok(who),
     }

@@ -19,7 +19,7 @@ impl Api {
         if tables.is_empty() {
             return;
         }
-        tracing::info!(tables = tables.len(), "drained; what was flushed is folded");
+        tracing::info!(tables = tables.len(), "drained; what was flushed is being folded");
         let began = Instant::now();
         let mut left = tables;
         while !left.is_empty() && began.elapsed() < FOLD {

@@ -141,7 +141,9 @@ async fn metrics(Shared(state): Shared<State>) -> Response {
 }
 
 async fn ready(Shared(state): Shared<State>) -> Response {
-    match state.pulse.unready(now_ms()) {
+    let draining = state.api.as_ref().is_some_and(|api| api.pod.is_draining());
+    let draining = draining.then(|| "drained: it takes no writes until it is started again".to_string());
+    match state.pulse.unready(now_ms()).or(draining) {
         None => "ready\n".into_response(),
         Some(why) => refuse(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, &why),
     }

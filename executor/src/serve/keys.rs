@@ -7,8 +7,8 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -58,7 +58,14 @@ struct Entry {
 
 /// The keys that are let in; where there are none, nobody is asked for one.
 #[derive(Clone, Debug, Default)]
-pub struct Keys(Arc<Vec<(String, Scope, [u8; 32])>>);
+pub struct Keys {
+    known: Arc<RwLock<Known>>,
+    /// Where they were read.
+    path: Option<PathBuf>,
+}
+
+/// Name, scope and digest of each key.
+type Known = Vec<(String, Scope, [u8; 32])>;
 
 impl Keys {
     /// Reads a file of keys.
@@ -70,42 +77,54 @@ impl Keys {
         let text = std::fs::read_to_string(path).map_err(|e| {
             Error::Invalid(format!("can't read the keys in `{place}`: {e}; name the file with --api-keys"))
         })?;
-        Self::parse(&text).map_err(|why| Error::Invalid(format!("the keys in `{place}`: {why}")))
+        let known = parse(&text).map_err(|why| Error::Invalid(format!("the keys in `{place}`: {why}")))?;
+        Ok(Self { known: Arc::new(RwLock::new(known)), path: Some(path.into()) })
     }
 
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        let entries: BTreeMap<String, Entry> = toml::from_str(text).map_err(|e| e.to_string())?;
-        if entries.is_empty() || entries.len() > KEYS_MAX {
-            return Err(format!(
-                "{} keys; 1 to {KEYS_MAX} make sense (`caretaker new-key NAME` makes one)",
-                entries.len()
-            ));
-        }
-        let keys = entries.into_iter().map(|(name, Entry { scope, sha256 })| match unhex(&sha256) {
-            Some(digest) => Ok((name, scope, digest)),
-            None => Err(format!("the `sha256` of `{name}` is not 64 hexadecimal digits")),
-        });
-        let keys: Vec<(String, Scope, [u8; 32])> = keys.collect::<std::result::Result<_, _>>()?;
-        let mut known = HashMap::new();
-        for (name, _, digest) in &keys {
-            if let Some(other) = known.insert(digest, name) {
-                return Err(format!("`{other}` and `{name}` are one key, of which nobody could tell what it may do"));
-            }
-        }
-        Ok(Self(Arc::new(keys)))
+    /// Reads the file again, for everybody who has these keys. Where that fails they stay as they were.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn reload(&self) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let Self { known, .. } = Self::read(path)?;
+        let known = known.read().unwrap_or_else(|e| e.into_inner()).clone();
+        tracing::info!(keys = known.len(), "keys read again");
+        *self.known.write().unwrap_or_else(|e| e.into_inner()) = known;
+        Ok(())
     }
 
     /// Whether anybody is asked for a key.
     pub fn asks(&self) -> bool {
-        !self.0.is_empty()
+        !self.known.read().unwrap_or_else(|e| e.into_inner()).is_empty()
     }
 
     /// Whose key it is, and what it may do. Digests are compared, which tells nothing about a key by how
     /// long that takes.
-    pub(super) fn who(&self, key: &str) -> Option<(&str, Scope)> {
+    pub(super) fn who(&self, key: &str) -> Option<(String, Scope)> {
         let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        self.0.iter().find(|(_, _, known)| *known == digest).map(|(name, scope, _)| (name.as_str(), *scope))
+        let known = self.known.read().unwrap_or_else(|e| e.into_inner());
+        known.iter().find(|(_, _, known)| *known == digest).map(|(name, scope, _)| (name.clone(), *scope))
     }
+}
+
+fn parse(text: &str) -> std::result::Result<Known, String> {
+    let entries: BTreeMap<String, Entry> = toml::from_str(text).map_err(|e| e.to_string())?;
+    if entries.is_empty() || entries.len() > KEYS_MAX {
+        return Err(format!("{} keys; 1 to {KEYS_MAX} make sense (`caretaker new-key NAME` makes one)", entries.len()));
+    }
+    let keys = entries.into_iter().map(|(name, Entry { scope, sha256 })| match unhex(&sha256) {
+        Some(digest) => Ok((name, scope, digest)),
+        None => Err(format!("the `sha256` of `{name}` is not 64 hexadecimal digits")),
+    });
+    let keys: Vec<(String, Scope, [u8; 32])> = keys.collect::<std::result::Result<_, _>>()?;
+    let mut known = HashMap::new();
+    for (name, _, digest) in &keys {
+        if let Some(other) = known.insert(digest, name) {
+            return Err(format!("`{other}` and `{name}` are one key, of which nobody could tell what it may do"));
+        }
+    }
+    Ok(keys)
 }
 
 /// A new key, and what belongs into the file for it.
@@ -137,8 +156,12 @@ mod tests {
     fn a_new_key_is_known_by_what_was_written_for_it_and_no_other_is() {
         let (admin, first) = new_key("o\"ps", Scope::Admin).expect("made");
         let (read, second) = new_key("eyes", Scope::Read).expect("made");
-        let keys = Keys::parse(&format!("{first}\n{second}")).expect("both");
-        assert_eq!((keys.who(&admin), keys.who(&read)), (Some(("o\"ps", Scope::Admin)), Some(("eyes", Scope::Read))));
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("keys.toml");
+        std::fs::write(&file, format!("{first}\n{second}")).expect("written");
+        let keys = Keys::read(&file).expect("both");
+        let of = |name: &str, scope| Some((name.to_string(), scope));
+        assert_eq!((keys.who(&admin), keys.who(&read)), (of("o\"ps", Scope::Admin), of("eyes", Scope::Read)));
         assert_eq!((keys.who(""), keys.who(&admin[1..]), keys.asks()), (None, None, true));
         assert!(!first.contains(&admin) && !Keys::default().asks());
     }
@@ -157,7 +180,7 @@ mod tests {
                 "one key",
             ),
         ] {
-            let refused = Keys::parse(text).expect_err("refused");
+            let refused = parse(text).expect_err("refused");
             assert!(refused.contains(why), "{refused}");
         }
     }

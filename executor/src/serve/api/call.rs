@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Api, Refused, code, read};
 use crate::error::Error;
+use crate::pod::Turn;
 use crate::table::Table;
 
 /// Bytes of a request that is held in memory as a whole.
@@ -50,6 +51,13 @@ impl Call {
     /// The table at its newest version.
     pub(super) async fn table(&self) -> Result<Table, Refused> {
         self.api.table(&self.id).await
+    }
+
+    /// The right to write to the table's base, and the table as it is then: what took long to arrive must not bring
+    /// a table back that was dropped meanwhile.
+    pub(super) async fn turn(&self) -> Result<(Turn, Table), Refused> {
+        let turn = self.api.pod.turn(&self.api.table_ref(&self.id)?.uri).await?;
+        Ok((turn, self.table().await?))
     }
 
     /// The table at a version, or at its newest one.

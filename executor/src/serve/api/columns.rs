@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::call::{Call, json as body_of};
 use super::ipc::Incoming;
+use super::shards::sharded_by;
 use super::{Answer, Api, Refused, expression, posted, said};
 use crate::error::Error;
 
@@ -105,6 +106,17 @@ struct Remove {
 
 async fn remove(call: Call, body: Body) -> Answer {
     let Remove { columns } = body_of(body).await?;
+    let table = call.table().await?;
+    let mut named = table.primary_key();
+    named.extend(sharded_by(&table).await?);
+    // Lance itself refuses to rename or cast them.
+    if table.mem_wal().await?.is_some()
+        && let Some(column) = columns.iter().find(|column| named.contains(column))
+    {
+        return Err(Refused::invalid(format!(
+            "`{column}` names the rows of a table with LSM writes, or their shard; unset its write spec before it goes"
+        )));
+    }
     let mut dataset = opened(&call).await?;
     dataset.drop_columns(&columns.iter().map(String::as_str).collect::<Vec<_>>()).boxed().await?;
     changed(&call, &dataset)

@@ -98,8 +98,12 @@ async fn resume(call: Call) -> Answer {
 
 async fn set(call: &Call, value: Option<&str>) -> Answer {
     let table = call.table().await?;
-    let mut dataset = (*table.dataset).clone();
-    dataset.update_config([(PAUSED, value)]).await?;
-    call.api.wrote(&call.id);
+    let is = table.dataset.manifest().config.get(PAUSED).map(String::as_str);
+    // A version more says that something changed.
+    if is != value {
+        let mut dataset = (*table.dataset).clone();
+        dataset.update_config([(PAUSED, value)]).await?;
+        call.api.wrote(&call.id);
+    }
     said(value!({ "table": call.id, "paused": value.is_some() }))
 }

@@ -28,7 +28,7 @@ impl Call {
             Some(false) => Ok(false),
             _ if table.mem_wal().await?.is_some() => Ok(true),
             Some(true) => Err(Refused::invalid(format!(
-                "table `{}` takes no LSM writes: it has no write spec; install one, or leave the flag unset",
+                "table `{}` takes no LSM writes: it has no write spec; set_lsm_write_spec installs one, or leave the flag unset",
                 self.id
             ))),
             None => Ok(false),
@@ -80,7 +80,8 @@ pub(super) async fn put(call: &Call, table: &Table, rows: Incoming) -> Result<u6
     let (fault, mut stream) = (rows.fault, rows.batches);
     let (mut batches, mut bytes, mut held) = (Vec::<RecordBatch>::new(), 0, Vec::new());
     while let Some(batch) = stream.try_next().await.map_err(|e| fault.or(lance_core::Error::from(e)))? {
-        let size = batch.get_array_memory_size();
+        // Not what its arrays hold: the columns of a message are slices of one buffer, which each would count.
+        let size = bytes_of(&batch)?;
         bytes += size;
         if bytes > ROWS_MAX {
             return Err(call::too_large(ROWS_MAX as u64));
@@ -91,15 +92,24 @@ pub(super) async fn put(call: &Call, table: &Table, rows: Incoming) -> Result<u6
     Ok(call.api.pod.put(table, batches).await?)
 }
 
+/// Bytes of the rows of a batch.
+fn bytes_of(batch: &RecordBatch) -> Result<usize, Refused> {
+    let sizes = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
+    let bytes = sizes.sum::<Result<usize, _>>();
+    bytes.map_err(|e| Refused::invalid(format!("rows whose size can't be told: {e}")))
+}
+
 /// Deletes the rows that a predicate is true of, by their keys. Gives how many.
 ///
 /// # Errors
 /// It is none, or true of too many rows.
 pub(super) async fn delete(call: &Call, table: &Table, predicate: &str) -> Result<u64, Refused> {
-    let fresh = call.fresh(table).await?;
+    // Alone: a row that somebody writes between must not go for what it was before.
+    let turn = call.api.pod.alone(&table.uri).await?;
+    let fresh = call.fresh(&call.table().await?).await?;
     let rows = keys_where(&fresh, Some(predicate), &sharded_by(&fresh.table).await?).await?;
     let keys = few(rows).await?;
-    Ok(call.api.pod.delete(&fresh.table, keys).await?)
+    Ok(call.api.pod.delete(&turn, &fresh.table, keys).await?)
 }
 
 /// Gives the rows that a predicate is true of new values. Gives how many.
@@ -107,7 +117,9 @@ pub(super) async fn delete(call: &Call, table: &Table, predicate: &str) -> Resul
 /// # Errors
 /// A value is for the key, which names the row, or can't be computed; there are too many rows.
 pub(super) async fn update(call: &Call, table: &Table, request: &UpdateRequest) -> Result<u64, Refused> {
-    let fresh = call.fresh(table).await?;
+    // Alone: what somebody writes between must not be undone.
+    let turn = call.api.pod.alone(&table.uri).await?;
+    let fresh = call.fresh(&call.table().await?).await?;
     let schema = Schema::from(fresh.table.dataset.schema());
     let mut fixed = fresh.table.primary_key();
     fixed.extend(sharded_by(&fresh.table).await?);
@@ -120,11 +132,11 @@ pub(super) async fn update(call: &Call, table: &Table, request: &UpdateRequest) 
     let projection = Projection::of(&schema, Some(&Columns(columns.collect())), None)?;
     let rows = few(rows_where(&fresh, request.predicate.as_deref()).await?).await?;
     let rows = rows.iter().map(|batch| projection.apply(batch)).collect::<Result<Vec<_>, _>>()?;
-    Ok(call.api.pod.put(&fresh.table, rows).await?)
+    Ok(call.api.pod.replace(&turn, &fresh.table, rows).await?)
 }
 
 /// The columns by whose values rows are sent to shards.
-async fn sharded_by(table: &Table) -> Result<Vec<String>, Refused> {
+pub(super) async fn sharded_by(table: &Table) -> Result<Vec<String>, Refused> {
     let details = table.mem_wal().await?;
     let fields = details.iter().flat_map(|details| &details.sharding_specs).flat_map(|spec| &spec.fields);
     let ids = fields.flat_map(|field| &field.source_ids);

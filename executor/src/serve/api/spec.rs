@@ -26,7 +26,7 @@ use super::lsm::takes_writes;
 use super::{Answer, Api, Refused, code, posted, said};
 use crate::error::{Error, Result};
 use crate::pod::left_over;
-use crate::run::retire::retire;
+use crate::run::retire::{log_read, retire};
 use crate::table::Table;
 
 /// How long a spec waits for its last passes, and how often it looks.
@@ -86,9 +86,13 @@ struct Spec {
 async fn set(call: Call, body: Body) -> Answer {
     let (api, id) = (&call.api, &call.id);
     let spec: Spec = json(body).await?;
+    // Writes to the base that are under way end first.
+    let _closed = api.pod.close(&call.table().await?).await?;
     let table = call.table().await?;
     if table.mem_wal().await?.is_some() {
-        return Err(Refused::invalid(format!("`{id}` has an LSM write spec already, which can't be changed")));
+        return Err(Refused::invalid(format!(
+            "`{id}` has an LSM write spec already; unset_lsm_write_spec first, which folds everything"
+        )));
     }
     if let Some(shard) = left_over(&table).await? {
         return Err(Refused::invalid(format!(
@@ -125,14 +129,15 @@ async fn unset(call: Call) -> Answer {
     let table = call.table().await?;
     takes_writes(&table, table.mem_wal().await?)?;
     let began = Instant::now();
-    let mut closed = None;
+    // Most of it while the table still takes writes.
+    api.pod.flush(&table).await?;
+    api.force(&table, None).await?;
+    let closed = api.pod.close(&table).await?;
+    let table = call.table().await?;
+    takes_writes(&table, table.mem_wal().await?)?;
+    api.pod.flush_closed(&closed, &table).await?;
     loop {
-        if closed.is_none() {
-            api.pod.flush(&table).await?;
-            closed = Some(api.pod.close(&table));
-        }
-        let fresh = api.pod.fresh(&table).await?;
-        let Some(fresh) = fresh else { return Ok(StatusCode::OK.into_response()) };
+        let Some(fresh) = api.pod.fresh(&table).await? else { return Ok(StatusCode::OK.into_response()) };
         if fresh.is_empty() {
             let mut dataset = (*fresh.table.dataset).clone();
             api.pod.release(&table.uri).await;
@@ -141,9 +146,8 @@ async fn unset(call: Call) -> Answer {
             api.wrote(id);
             return Ok(StatusCode::OK.into_response());
         }
-        if fresh.has_memtables() {
-            closed = None;
-        }
+        // What a log holds still, as where a flush took less than all of it, or another server has claimed the shard.
+        api.pod.flush_closed(&closed, &table).await?;
         api.force(&table, None).await?;
         if began.elapsed() > UNSET {
             let why = format!("`{id}` still has rows to fold; ask again: nothing is lost meanwhile");
@@ -153,13 +157,15 @@ async fn unset(call: Call) -> Answer {
     }
 }
 
-/// Takes every SSTable off the shards' lists: where a spec is set again, nobody knows that they are folded.
+/// Takes every SSTable off the shards' lists, and their logs for read: where a spec is set again, nobody knows that
+/// they are folded.
 async fn retire_all(table: &Table) -> Result<()> {
     for shard in crate::read::shard_ids(table).await? {
         let Some(manifest) = table.shard_manifest(shard).await? else { continue };
         let listed = manifest.sstables.into_iter();
         let listed = listed.map(|sstable| SsTableId { generation: sstable.generation, path: sstable.path });
         retire(table, &shard.to_string(), &listed.collect::<Vec<_>>()).await?;
+        log_read(table, shard).await?;
     }
     Ok(())
 }

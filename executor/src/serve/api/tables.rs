@@ -165,7 +165,7 @@ async fn remove(call: Call) -> Answer {
     let (store, folder) = (table.store(), table.base());
     validate_dataset_root_for_drop(&store, &folder).await?;
     // A writer would go on writing to the folder's place.
-    let closed = call.api.pod.close(&table);
+    let closed = call.api.pod.close(&table).await?;
     call.api.pod.release(&table.uri).await;
     emptied(&store, &folder).await?;
     drop(closed);

@@ -52,6 +52,7 @@ async fn insert(call: Call, body: Body) -> Answer {
         shards::put(&call, &table, rows).await?;
         return said(json!({ "version": table.version() }));
     }
+    let (_turn, table) = call.turn().await?;
     let fault = rows.fault.clone();
     let version = insert_base(&table, mode, rows.stream()).await.map_err(|e| fault.or(e))?;
     call.api.wrote(&call.id);
@@ -130,6 +131,7 @@ async fn merge(call: Call, body: Body) -> Answer {
             "num_rows": count,
         }));
     }
+    let (_turn, table) = call.turn().await?;
     let (fault, came) = (rows.fault.clone(), Arc::new(AtomicU64::new(0)));
     let counter = came.clone();
     rows.batches = rows
@@ -202,6 +204,7 @@ async fn update(call: Call, body: Body) -> Answer {
         let rows = shards::update(&call, &table, &request).await?;
         return said(json!({ "rows_updated": rows, "version": table.version() }));
     }
+    let (_turn, table) = call.turn().await?;
     let (rows, version) = update_base(&table, &request).await?;
     call.api.wrote(&call.id);
     said(json!({ "rows_updated": rows, "version": version }))
@@ -234,6 +237,7 @@ async fn delete(call: Call, body: Body) -> Answer {
         let rows = shards::delete(&call, &table, &request.predicate).await?;
         return said(json!({ "num_deleted_rows": rows, "version": table.version() }));
     }
+    let (_turn, table) = call.turn().await?;
     let (rows, version) = delete_base(&table, &request).await?;
     call.api.wrote(&call.id);
     said(json!({ "num_deleted_rows": rows, "version": version }))

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
@@ -66,8 +67,8 @@ impl Connections {
                 () = until.cancelled() => break,
             };
             match accepted {
-                Ok((tcp, _)) => match shared.places.take() {
-                    Some(place) => drop(open.spawn(shared.clone().connection(tcp, place, until.clone()))),
+                Ok((tcp, peer)) => match shared.places.take() {
+                    Some(place) => drop(open.spawn(shared.clone().connection(tcp, peer, place, until.clone()))),
                     None => tracing::debug!("a connection was refused: every place is in use"),
                 },
                 Err(error) => {
@@ -81,7 +82,7 @@ impl Connections {
         while open.join_next().await.is_some() {}
     }
 
-    async fn connection(self: Arc<Self>, tcp: TcpStream, place: Place, until: CancellationToken) {
+    async fn connection(self: Arc<Self>, tcp: TcpStream, peer: SocketAddr, place: Place, until: CancellationToken) {
         // Small answers go out at once.
         let _ = tcp.set_nodelay(true);
         let served = async {
@@ -89,7 +90,7 @@ impl Connections {
                 None => self.serve(tcp, &place, until).await,
                 Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(tcp)).await {
                     Ok(Ok(stream)) => self.serve(stream, &place, until).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "no keys were agreed on"),
+                    Ok(Err(error)) => tracing::info!(%error, peer = %peer, "a client could not agree on encryption"),
                     Err(_) => tracing::debug!("no keys were agreed on in time"),
                 },
             }
@@ -114,7 +115,8 @@ impl Connections {
             async move { Ok::<_, Infallible>(answering.await?.map(|body| Body::new(Kept { body, _asked: request_kept }))) }
         });
         let mut answering = pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let (mut silent, mut stopping) = (pin!(tokio::time::sleep(self.head)), false);
+        let (mut silent, mut waited) = (pin!(tokio::time::sleep(self.head)), false);
+        let mut stopping = false;
         loop {
             tokio::select! {
                 ended = answering.as_mut() => {
@@ -124,7 +126,12 @@ impl Connections {
                     return;
                 }
                 // Which version of HTTP it is tells its first request, which has no time of its own.
-                () = silent.as_mut(), if !place.has_asked() => return,
+                () = silent.as_mut(), if !waited => {
+                    waited = true;
+                    if !place.has_asked() {
+                        return;
+                    }
+                }
                 () = until.cancelled(), if !stopping => {
                     stopping = true;
                     answering.as_mut().graceful_shutdown();
@@ -323,6 +330,24 @@ mod tests {
         for head in ["", "PRI * HTTP", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nhost: a\r\n\r\nGET"] {
             let said = said(&mut begun(at, head).await).await;
             assert_eq!(said.contains("here"), head.ends_with("GET"), "{head}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_has_asked_stays_however_long_it_takes_and_lasts() {
+        let long = get(|| async {
+            tokio::time::sleep(4 * SOON).await;
+            "here"
+        });
+        let at = answering(10, SOON, Router::new().route("/", long)).await;
+        let mut stream = begun(at, "").await;
+        let mut said = Vec::new();
+        for _ in 0..3 {
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("written");
+            while !said.ends_with(b"here") {
+                assert!(stream.read_buf(&mut said).await.expect("read") > 0, "it was cut");
+            }
+            said.clear();
         }
     }
 

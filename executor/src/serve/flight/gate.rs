@@ -54,7 +54,7 @@ fn who(keys: &Keys, headers: &HeaderMap) -> Result<Caller, Status> {
     match key_of(headers).map(|key| keys.who(key)) {
         None => Err(Status::unauthenticated(NAMELESS)),
         Some(None) => Err(Status::unauthenticated(UNKNOWN)),
-        Some(Some((name, scope))) => Ok(Caller { name: name.to_string(), request, scope }),
+        Some(Some((name, scope))) => Ok(Caller { name, request, scope }),
     }
 }
 
