@@ -65,7 +65,9 @@ impl PluginPlanner {
         if bytes.len() as u64 > limits.file_bytes {
             return Err(refuse(too_large(limits.file_bytes)));
         }
-        let fail = |e: wasmtime::Error| refuse(format!("{e:#}"));
+        // What it quotes of the file it puts one byte a line.
+        let line = |e: wasmtime::Error| format!("{e:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+        let fail = |e: wasmtime::Error| refuse(line(e));
 
         let engine = Engine::new(&config()).map_err(fail)?;
         let component = Component::from_binary(&engine, bytes).map_err(fail)?;

@@ -129,7 +129,7 @@ def test_a_server_whose_plugin_is_broken_maintains_its_tables_and_a_command_says
         table.checkpoint_lsm()
         assert remote.held(table) == {1: 1}
         evaluated(pod, "built_in")
-        assert pod.value("caretaker_policy_load_failures_total") == 1
+        assert pod.value("caretaker_policy_load_failures_total") >= 1
         assert any("not loaded; the built-in planner decides" in line for line in pod.said)
         # Mended, it decides without a restart.
         replace(plugin, BUILT_IN.read_bytes())

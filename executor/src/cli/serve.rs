@@ -9,11 +9,12 @@ use super::{Exit, Work};
 use crate::error::Result;
 use crate::pod::{Pod, Pressure};
 use crate::registry::{Member, Role};
-use crate::serve::{Keys, Service};
+use crate::serve::{Door, Service};
 use crate::signal::{Stop, handler};
 
 /// SIGHUP has the keys read again; nothing stops for it.
-fn reread(keys: Keys) -> Result<()> {
+pub(super) fn reread(door: Option<&Door>) -> Result<()> {
+    let keys = door.map(|door| door.keys.clone()).unwrap_or_default();
     let mut hangup = handler(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -38,9 +39,8 @@ pub(super) async fn run(work: Work) -> Result<Exit> {
         tender = tender.offloaded();
     }
     let (member, listen) = (Member::here(Role::Agent, work.root.uri()), work.settings.door()?);
-    if let Some(door) = &listen {
-        reread(door.keys.clone())?;
-    } else {
+    reread(listen.as_ref())?;
+    if listen.is_none() {
         tracing::info!("HTTP is off; --listen 127.0.0.1:9650 lets LanceDB's clients in");
     }
     let pod = Arc::new(Pod::new(Pressure::new(work.settings.pod)));

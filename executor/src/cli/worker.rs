@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::bars::Bars;
+use super::serve::reread;
 use super::{Exit, Intent, block_on, log, registry};
 use crate::catalog::Root;
 use crate::error::{Error, Result};
@@ -39,7 +40,9 @@ pub(super) fn run(args: &WorkerArgs, settings: Settings) -> Result<Exit> {
         tender.name.clone_from(&member.name);
         tender.stall = settings.worker.stall;
         tracing::info!(name = member.name, registry = tender.registry.place(), "working");
-        work(member, Arc::new(tender), settings.limits(false), settings.door()?, stop.token().clone()).await?;
+        let door = settings.door()?;
+        reread(door.as_ref())?;
+        work(member, Arc::new(tender), settings.limits(false), door, stop.token().clone()).await?;
         Ok(Exit::Done)
     })
 }

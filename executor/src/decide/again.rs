@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use planner::plan::{Plan, plan_table};
+use planner::plan::{Plan, Trigger, plan_table};
 use planner::policy::Policy;
 use serde::Serialize;
 
@@ -124,5 +124,7 @@ async fn again(planner: &Planner, body: Body, policy: Option<&Policy>) -> std::r
     let policy = policy.cloned().unwrap_or(own);
     let built_in = Arc::new(plan_table(&facts, &policy, now_ms, trigger));
     let asked = Arc::new(Asked { facts: Arc::new(facts), policy, now_ms, trigger });
+    // What somebody ordered was no question of policy, and is none now.
+    let planner = if trigger == Trigger::Forced { &Planner::BuiltIn } else { planner };
     planner.plan(&asked, &built_in).await.map_err(|failed| failed.why)
 }

@@ -4,7 +4,7 @@ use planner::job::JobSpec;
 use planner::plan::{Decision, Outcome, Plan, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// A decision on which two plans differ. Reasons alone are no difference: what is done counts.
+/// A decision on which two plans differ. What is done counts: neither reasons nor why nothing is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// Which decision.
@@ -45,7 +45,7 @@ pub fn differences(was: &Plan, now: &Plan) -> Vec<Difference> {
         let ((was, had), (now, has)) = (of(was, &place), of(now, &place));
         let less: Vec<JobSpec> = had.iter().filter(|job| !has.contains(job)).cloned().collect();
         let more: Vec<JobSpec> = has.into_iter().filter(|job| !had.contains(job)).collect();
-        let same = was == now && less.is_empty() && more.is_empty();
+        let same = less.is_empty() && more.is_empty();
         let (decision, shard) = place;
         (!same).then(|| Difference { decision, shard, was: was.into(), now: now.into(), less, more })
     };

@@ -19,15 +19,13 @@ impl Decider {
     /// Loads plugins anew whose files change, until `stop`. One that does not load changes nothing, and is told of.
     pub async fn reload(self: Arc<Self>, stop: CancellationToken) {
         let (plugin, shadow) = (self.choice().plugin.clone(), self.choice().shadow.clone());
+        // The first look loads what was there at the start once more: it may have changed since, and the same is nothing new.
         let mut watched: Vec<(Source, bool, Mark)> = Vec::new();
         for (source, active) in [(plugin, true), (shadow, false)] {
             watched.extend(source.map(|source| (source, active, None)));
         }
         if watched.is_empty() {
             return;
-        }
-        for (source, _, mark) in &mut watched {
-            *mark = of(&source.path).await;
         }
         while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
             for (source, active, mark) in &mut watched {

@@ -50,7 +50,7 @@ fn start() -> Server {
     let data = dir.path().join("data");
     let mut init = command("initdb", dir.path());
     init.args(["-D", data.to_str().expect("plain"), "-U", "caretaker", "-A", "trust", "--no-sync"]);
-    let made = init.status().expect("PostgreSQL is installed (`.ci/setup build`)");
+    let made = init.status().expect("PostgreSQL is installed (`.ci/setup database`)");
     assert!(made.success(), "initdb failed");
     let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
     // The thread that starts it must not end: its death is what the system tells the server of.
