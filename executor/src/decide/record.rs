@@ -119,7 +119,7 @@ async fn write(
         let (mut records, mut flushes) = (Vec::new(), Vec::new());
         for note in notes.drain(..) {
             match note {
-                Note::Keep(recorded) => records.push(recorded),
+                Note::Keep(recorded) => records.push(*recorded),
                 Note::Flush(written) => flushes.push(written),
                 Note::Plugin(plugin) => {
                     if let Err(error) = registry.keep_plugin(&plugin).await {
@@ -144,7 +144,7 @@ async fn write(
     }
 }
 
-async fn keep(registry: &Registry, records: Vec<Box<Recorded>>, config: &Map<String, Value>) -> Result<()> {
+async fn keep(registry: &Registry, records: Vec<Recorded>, config: &Map<String, Value>) -> Result<()> {
     if records.is_empty() {
         return Ok(());
     }

@@ -217,7 +217,7 @@ pub(super) async fn guard(
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_string();
     let needed = needs(&method, &path);
     let (name, response) = match let_in(&keys, needed, request.headers()) {
-        Err((name, refused)) => (name.to_string(), refused.into_response()),
+        Err((name, refused)) => (name, refused.into_response()),
         Ok(name) => {
             let time = time(&path);
             let request = request.map(|body| within(body, began + time));
@@ -226,7 +226,7 @@ pub(super) async fn guard(
                 let why = format!("it took longer than {} s", time.as_secs());
                 api::refuse(StatusCode::SERVICE_UNAVAILABLE, api::code::UNAVAILABLE, &why)
             });
-            (name.to_string(), answered)
+            (name, answered)
         }
     };
     let mut response = worded(response).await;
