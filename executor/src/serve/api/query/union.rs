@@ -376,8 +376,11 @@ fn filtered(
     let Some(filter) = filter else { return Ok(scanner.limit(limit, offset)?) };
     let schema = Arc::new(Schema::from(fresh.table.dataset.schema()));
     let (expr, _) = super::project::condition(&schema, filter)?;
-    // Of a list of keys Lance looks each up by itself, in all parts of the table; with an offset it scans them once.
-    let offset = offset.or(matches!(expr, Expr::InList(_)).then_some(0));
+    // Of a list of keys Lance looks each up by itself, in all parts of the table, and of a key with capitals by another
+    // name. With an offset it scans.
+    let plain = |name: &String| name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'));
+    let scanned = matches!(expr, Expr::InList(_)) || !fresh.table.primary_key().iter().all(plain);
+    let offset = offset.or(scanned.then_some(0));
     Ok(scanner.filter_expr(expr).limit(limit, offset)?)
 }
 
