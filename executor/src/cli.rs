@@ -66,7 +66,7 @@ const WITH_SETTINGS: [&str; 13] = [
 ];
 /// Bytes of a thread's stack, of which only what is used is there: an expression of a client is planned by functions
 /// that call themselves for each of its operators.
-const STACK: usize = 64 << 20;
+pub(crate) const STACK: usize = 64 << 20;
 const SETTINGS: &str = "Settings (a flag wins over the environment, that over the file, that over the default)";
 
 /// Keeps Lance and LanceDB tables in good condition by itself.

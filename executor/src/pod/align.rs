@@ -1,20 +1,27 @@
 //! Rows as a table's schema has them.
 
-use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, LargeListArray, ListArray, MapArray, RecordBatch, StructArray, make_array,
+    new_null_array,
+};
+use arrow_buffer::NullBuffer;
 use arrow_cast::{CastOptions, can_cast_types, cast_with_options};
-use arrow_schema::{Field, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
 
 use crate::error::{Error, Result};
 
 /// The columns of `batch` in the order of `schema`, by name. A column that is missing is null where it may be;
-/// a value that does not fit its column is refused, not bent.
+/// a value that does not fit its column is refused, not bent. What is in a null is null too.
 ///
 /// # Errors
 /// `Invalid` names the column.
 pub fn align(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let given = batch.schema();
     if given == *schema {
-        return Ok(batch.clone());
+        return emptied(batch);
     }
     if let Some(unknown) = given.fields().iter().find(|field| schema.field_with_name(field.name()).is_err()) {
         return Err(Error::Invalid(format!("the table has no column `{}`", unknown.name())));
@@ -24,7 +31,48 @@ pub fn align(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         None if field.is_nullable() => Ok(new_null_array(field.data_type(), batch.num_rows())),
         None => Err(Error::Invalid(format!("column `{}` is missing, and may not be null", field.name()))),
     });
-    Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<_>>()?)?)
+    emptied(&RecordBatch::try_new(schema.clone(), columns.collect::<Result<_>>()?)?)
+}
+
+/// Rows whose nulls are null down to their last part. A client may leave anything below a null, and what reads a part
+/// of a row in memory does not look above it.
+fn emptied(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| below(column, None));
+    Ok(RecordBatch::try_new(batch.schema(), columns.collect::<Result<_, _>>()?)?)
+}
+
+/// A column with the nulls of what it is a part of.
+fn below(column: &ArrayRef, above: Option<&NullBuffer>) -> Result<ArrayRef, ArrowError> {
+    let nulls = NullBuffer::union(above, column.nulls());
+    Ok(match column.data_type() {
+        // A list's items have nulls of their own: none can be asked for below a null.
+        DataType::List(item) => {
+            let list = column.as_list::<i32>();
+            Arc::new(ListArray::try_new(item.clone(), list.offsets().clone(), below(list.values(), None)?, nulls)?)
+        }
+        DataType::LargeList(item) => {
+            let list = column.as_list::<i64>();
+            Arc::new(LargeListArray::try_new(item.clone(), list.offsets().clone(), below(list.values(), None)?, nulls)?)
+        }
+        DataType::FixedSizeList(item, size) if item.data_type().is_nested() => {
+            let values = below(column.as_fixed_size_list().values(), None)?;
+            Arc::new(FixedSizeListArray::try_new_with_length(item.clone(), *size, values, nulls, column.len())?)
+        }
+        DataType::Map(entry, sorted) => {
+            let map = column.as_map();
+            let entries: ArrayRef = Arc::new(map.entries().clone());
+            let entries = below(&entries, None)?.as_struct().clone();
+            Arc::new(MapArray::try_new(entry.clone(), map.offsets().clone(), entries, nulls, *sorted)?)
+        }
+        DataType::Struct(fields) => {
+            let parts = column.as_struct().columns().iter().map(|part| below(part, nulls.as_ref()));
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            Arc::new(StructArray::try_new_with_length(fields.clone(), parts, nulls, column.len())?)
+        }
+        DataType::Null | DataType::Union(..) | DataType::RunEndEncoded(..) => column.clone(),
+        _ if above.is_none() => column.clone(),
+        _ => make_array(column.to_data().into_builder().nulls(nulls).build()?),
+    })
 }
 
 fn fitted(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
@@ -61,10 +109,8 @@ pub(super) fn keyed(batches: &[RecordBatch], key: &[String]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow_array::{Int32Array, Int64Array, StringArray};
-    use arrow_schema::{DataType, Schema};
+    use arrow_schema::Schema;
 
     use super::*;
 
@@ -85,6 +131,27 @@ mod tests {
         assert_eq!(both.column(0).as_ref(), &Int64Array::from(vec![7]) as &dyn Array);
         let alone = align(&rows(vec![("id", id)]), &table()).expect("fits");
         assert_eq!(alone.column(1).null_count(), 1);
+    }
+
+    #[test]
+    fn what_is_in_a_null_is_null() {
+        let parts = arrow_schema::Fields::from(vec![Field::new("x", DataType::Int32, true)]);
+        let nulls = NullBuffer::from(vec![true, false]);
+        let x: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+        let inner: ArrayRef = Arc::new(StructArray::new(parts.clone(), vec![x], None));
+        let wide = arrow_schema::Fields::from(vec![Field::new("s", DataType::Struct(parts.clone()), true)]);
+        let outer: ArrayRef = Arc::new(StructArray::new(wide, vec![inner.clone()], Some(nulls.clone())));
+        let hidden: ArrayRef =
+            Arc::new(StructArray::new(parts.clone(), inner.as_struct().columns().into(), Some(nulls)));
+        let item = Arc::new(Field::new("item", DataType::Struct(parts), true));
+        let offsets = arrow_buffer::OffsetBuffer::from_lengths([1, 1]);
+        let list: ArrayRef = Arc::new(ListArray::new(item, offsets, hidden, None));
+        let batch = rows(vec![("outer", outer), ("list", list)]);
+        let batch = align(&batch, &batch.schema()).expect("fits");
+        let inner = batch.column(0).as_struct().column(0).as_struct();
+        assert_eq!((inner.is_null(1), inner.column(0).is_null(1), inner.column(0).is_null(0)), (true, true, false));
+        let items = batch.column(1).as_list::<i32>().values().as_struct();
+        assert_eq!((items.column(0).is_null(1), items.column(0).is_null(0)), (true, false));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod write;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use arrow_schema::ArrowError;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -30,6 +31,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use datafusion::common::DataFusionError;
 use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -142,6 +144,9 @@ impl From<lance_core::Error> for Refused {
             | Lance::Index { .. }
             | Lance::InvalidRef { .. }
             | Lance::Unprocessable { .. } => Some((StatusCode::BAD_REQUEST, code::INVALID)),
+            Lance::External { source } if uncomputable(source.as_ref()) => {
+                Some((StatusCode::BAD_REQUEST, code::INVALID))
+            }
             _ => None,
         };
         let refused = Self::from(Error::from(error));
@@ -152,9 +157,19 @@ impl From<lance_core::Error> for Refused {
     }
 }
 
+/// Whether a value that was asked for can't be computed, below what libraries wrap it in.
+fn uncomputable(source: &(dyn std::error::Error + 'static)) -> bool {
+    let of_values = |error: &ArrowError| !matches!(error, ArrowError::IoError(..) | ArrowError::ExternalError(_));
+    match source.downcast_ref::<DataFusionError>().map(DataFusionError::find_root) {
+        Some(DataFusionError::ArrowError(error, _)) => of_values(error),
+        Some(root) => matches!(root, DataFusionError::Execution(_) | DataFusionError::Plan(_)),
+        None => source.downcast_ref::<ArrowError>().is_some_and(of_values),
+    }
+}
+
 /// Rows, values and types are what a client sends.
-impl From<arrow_schema::ArrowError> for Refused {
-    fn from(error: arrow_schema::ArrowError) -> Self {
+impl From<ArrowError> for Refused {
+    fn from(error: ArrowError) -> Self {
         Self::invalid(error.to_string())
     }
 }

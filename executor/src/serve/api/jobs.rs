@@ -157,7 +157,7 @@ async fn events(Shared(registry): Shared<Registry>, body: Bytes) -> Response {
     answer(async {
         let asked: Events = read(&body)?;
         let filter = asked.filter.as_deref().filter(|filter| !filter.trim().is_empty());
-        let filter = filter.map(|filter| predicate(&schema(), filter)).transpose()?;
+        let filter = filter.map(|filter| predicate(&schema(), filter, None)).transpose()?;
         let ids: Vec<String> = asked.job_id.into_iter().chain(asked.job_ids).collect();
         if ids.is_empty() || ids.len() > IDS_MAX {
             return Err(Refused::invalid(format!("name 1 to {IDS_MAX} jobs in `job_id` or `job_ids`")));

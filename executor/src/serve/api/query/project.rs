@@ -1,28 +1,32 @@
 //! The columns of an answer, computed from those that were read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use datafusion::physical_plan::PhysicalExpr;
+use datafusion::prelude::Expr;
 use lance::io::exec::Planner;
+use lance_core::datatypes::escape_field_path_for_project;
 
 use super::super::Refused;
 use super::super::expression::bounded;
 use super::request::Columns;
 
+/// All columns, where a name or an expression stands.
+const ALL: &str = "*";
+
 /// Columns of an answer, each with the expression of its value.
 pub(in super::super) struct Projection {
-    /// The columns that are read for it.
+    /// The table's columns that are read for it.
     pub(in super::super) needs: Vec<String>,
     /// What comes out.
     pub(in super::super) schema: SchemaRef,
     values: Vec<Arc<dyn PhysicalExpr>>,
     table: SchemaRef,
-    /// A column that is not the table's and comes last.
-    extra: Option<String>,
 }
 
 /// Rows that an expression is true of.
@@ -33,47 +37,33 @@ pub(in super::super) struct Predicate {
 }
 
 impl Projection {
-    /// The columns of a query on a table; all of the table's where it names none. `extra` comes last.
+    /// The columns of a query on a table; all of the table's where it names none. `extra` is what a search adds:
+    /// expressions may use it, and it comes last where the query does not say where.
     ///
     /// # Errors
     /// An expression that is none, or a column that the table does not have.
     pub(in super::super) fn of(
         table: &Schema,
         columns: Option<&Columns>,
-        extra: Option<Field>,
+        extra: Option<&Field>,
     ) -> Result<Self, Refused> {
-        let all = || table.fields().iter().map(|field| (field.name().clone(), String::new())).collect();
-        let mut columns: Vec<(String, String)> = columns.map_or_else(all, |columns| columns.0.clone());
-        if let Some(extra) = &extra {
-            columns.retain(|(name, _)| name != extra.name());
-        }
-        let table = Arc::new(table.clone());
+        let columns = named(table, columns, extra)?;
+        let table = Arc::new(with(table, extra));
         let planner = Planner::new(table.clone());
         let (mut needs, mut fields, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (name, expression) in columns {
             // A name is no expression: it may have letters that one can't have.
-            let expr = match expression.is_empty() {
-                true if table.field_with_name(&name).is_ok() => datafusion::prelude::ident(&name),
-                nameless => {
-                    let text = if nameless { &name } else { &expression };
-                    bounded(text).map_err(Refused::invalid)?;
-                    planner.parse_expr(text)?
-                }
-            };
+            let text = if expression.is_empty() { escape_field_path_for_project(&name) } else { expression };
+            bounded(&text).map_err(Refused::invalid)?;
             // Numbers of two widths, say, are brought to one.
-            let expr = planner.optimize_expr(expr)?;
-            needs.extend(Planner::column_names_in_expr(&expr));
+            let expr = planner.optimize_expr(planner.parse_expr(&text)?)?;
+            needs.extend(read_by(&expr, extra));
             let value = planner.create_physical_expr(&expr)?;
-            let kind = value.data_type(&table).map_err(lance_core::Error::from)?;
-            let nullable = value.nullable(&table).unwrap_or(true);
-            let field = table.field_with_name(&name).ok().filter(|field| *field.data_type() == kind).cloned();
-            fields.push(field.unwrap_or_else(|| Field::new(&name, kind, nullable)));
+            let field = value.return_field(&table).map_err(lance_core::Error::from)?;
+            fields.push(field.as_ref().clone().with_name(&name));
             values.push(value);
         }
-        let extra_name = extra.as_ref().map(|field| field.name().clone());
-        fields.extend(extra);
-        let schema = Arc::new(Schema::new(fields));
-        Ok(Self { needs, schema, values, table, extra: extra_name })
+        Ok(Self { needs, schema: Arc::new(Schema::new(fields)), values, table })
     }
 
     /// Computes them.
@@ -82,30 +72,75 @@ impl Projection {
     /// A value that can't be computed.
     pub(in super::super) fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch, Refused> {
         let rows = widened(batch, &self.table)?;
-        let mut columns = Vec::with_capacity(self.values.len() + 1);
+        let mut columns = Vec::with_capacity(self.values.len());
         for value in &self.values {
             let value = value.evaluate(&rows).map_err(lance_core::Error::from)?;
             columns.push(value.into_array(rows.num_rows()).map_err(lance_core::Error::from)?);
-        }
-        if let Some(extra) = &self.extra {
-            columns.extend(batch.column_by_name(extra).cloned());
         }
         let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 }
 
-/// A condition on a table's rows.
+/// The names of an answer's columns, each with the expression of its value, or none where it is the name's.
+fn named(table: &Schema, columns: Option<&Columns>, extra: Option<&Field>) -> Result<Vec<(String, String)>, Refused> {
+    let all = || table.fields().iter().map(|field| (field.name().clone(), String::new()));
+    let mut named: Vec<(String, String)> = Vec::new();
+    match columns {
+        None => named.extend(all()),
+        Some(Columns(columns)) => columns.iter().for_each(|(name, text)| {
+            let every = text == ALL || name == ALL && text.is_empty();
+            if every { named.extend(all()) } else { named.push((name.clone(), text.clone())) }
+        }),
+    }
+    if let Some(extra) = extra.filter(|extra| !named.iter().any(|(name, _)| name == extra.name())) {
+        named.push((extra.name().clone(), String::new()));
+    }
+    let mut seen = HashSet::new();
+    match named.iter().find(|(name, _)| !seen.insert(name)) {
+        Some((twice, _)) => Err(Refused::invalid(format!("column `{twice}` is named twice"))),
+        None => Ok(named),
+    }
+}
+
+/// The columns of a table that an expression reads, whole where it reads a part of one.
+fn read_by(expr: &Expr, extra: Option<&Field>) -> Vec<String> {
+    let names = expr.column_refs().into_iter().map(|column| column.name.clone());
+    let mut names: Vec<String> = names.filter(|name| extra.is_none_or(|extra| extra.name() != name)).collect();
+    names.sort();
+    names
+}
+
+fn with(table: &Schema, extra: Option<&Field>) -> Schema {
+    let extra = extra.filter(|extra| table.field_with_name(extra.name()).is_err());
+    let fields = table.fields().iter().cloned().chain(extra.map(|extra| Arc::new(extra.clone())));
+    Schema::new(fields.collect::<Vec<_>>())
+}
+
+/// A condition on a table's rows, read as scans of the base read it: DataFusion's own reader takes `"x"` for a
+/// column, and `Name` for `name`.
 ///
 /// # Errors
 /// It is none.
-pub(in super::super) fn predicate(table: &Schema, condition: &str) -> Result<Predicate, Refused> {
-    bounded(condition).map_err(Refused::invalid)?;
-    let table = Arc::new(table.clone());
+pub(super) fn condition(table: &SchemaRef, text: &str) -> Result<(Expr, Arc<dyn PhysicalExpr>), Refused> {
+    bounded(text).map_err(Refused::invalid)?;
     let planner = Planner::new(table.clone());
-    let expr = planner.optimize_expr(planner.parse_filter(condition)?)?;
-    let needs = Planner::column_names_in_expr(&expr);
-    Ok(Predicate { needs, value: planner.create_physical_expr(&expr)?, table })
+    let expr = planner.optimize_expr(planner.parse_filter(text)?)?;
+    let value = planner.create_physical_expr(&expr)?;
+    match value.data_type(table).map_err(lance_core::Error::from)? {
+        DataType::Boolean => Ok((expr, value)),
+        kind => Err(Refused::invalid(format!("the filter `{text}` gives {kind}, and not true or false"))),
+    }
+}
+
+/// A condition on a table's rows, and on what a search adds to them.
+///
+/// # Errors
+/// It is none.
+pub(in super::super) fn predicate(table: &Schema, text: &str, extra: Option<&Field>) -> Result<Predicate, Refused> {
+    let table = Arc::new(with(table, extra));
+    let (expr, value) = condition(&table, text)?;
+    Ok(Predicate { needs: read_by(&expr, extra), value, table })
 }
 
 impl Predicate {

@@ -56,10 +56,20 @@ impl Query {
         !self.vector.0.is_empty() || self.full_text_query.is_some()
     }
 
+    /// What rows must be like; what is empty is nothing.
+    pub(super) fn filter(&self) -> Option<&str> {
+        self.filter.as_deref().filter(|filter| !filter.is_empty())
+    }
+
+    /// The keys of its order, none where it has none.
+    pub(super) fn order(&self) -> &[Order] {
+        self.order_by.as_deref().unwrap_or_default()
+    }
+
     /// Columns that the answer is ordered by and does not have.
     pub(super) fn unseen(&self) -> Vec<&str> {
         let Some(Columns(columns)) = &self.columns else { return Vec::new() };
-        let keys = self.order_by.iter().flatten().map(|key| key.column_name.as_str());
+        let keys = self.order().iter().map(|key| key.column_name.as_str());
         // What a search or Lance adds is there by itself.
         let added = |name: &str| name.starts_with('_');
         keys.filter(|key| !added(key) && !columns.iter().any(|(name, _)| name == key)).collect()

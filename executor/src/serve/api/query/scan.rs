@@ -89,19 +89,23 @@ fn scanner(dataset: &Arc<Dataset>, query: &Query, nearest: Option<(&str, &ArrayR
     if query.fast_search {
         scanner.fast_search();
     }
-    if let Some(filter) = query.filter.as_ref().filter(|filter| !filter.is_empty()) {
+    if let Some(filter) = query.filter() {
         scanner.filter(filter)?;
     }
     if let Some(text) = &query.full_text_query {
         scanner.full_text_search(text.query()?)?;
     }
-    if let Some(order) = &query.order_by {
+    if !query.order().is_empty() {
         let key = |key: &super::request::Order| ColumnOrdering {
             column_name: key.column_name.clone(),
             ascending: key.ascending,
             nulls_first: key.nulls_first,
         };
-        scanner.order_by(Some(order.iter().map(key).collect()))?;
+        scanner.order_by(Some(query.order().iter().map(key).collect()))?;
+        // Of no rows there is no order, and DataFusion can't keep the first none.
+        if query.k == Some(0) {
+            scanner.order_by(None)?;
+        }
     }
     Ok(scanner)
 }

@@ -14,21 +14,23 @@ use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::expressions::col;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::GlobalLimitExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort::{SortExec, sort_batch};
+use datafusion::prelude::Expr;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use lance::dataset::mem_wal::LsmScanner;
 use lance::index::DatasetIndexExt;
+use lance::io::exec::Planner;
+use lance_core::datatypes::{escape_field_path_for_project, format_field_path};
 use lance_index::vector::flat::compute_distance;
 use lance_linalg::distance::DistanceType;
 use lance_table::format::IndexMetadata;
 
 use super::super::Refused;
 use super::project::Projection;
-use super::request::Query;
+use super::request::{Order, Query};
 use super::scan::{metric_of, scanners, target};
 use super::{Rows, numbered, wide};
 use crate::error::Error;
@@ -89,13 +91,13 @@ pub(in super::super) async fn keys_where(
 ) -> Result<Rows, Refused> {
     let mut names = fresh.table.primary_key();
     names.extend(more.iter().filter(|name| !fresh.table.primary_key().contains(name)).cloned());
-    let scanner = filtered(fresh.union().project(&names)?, predicate)?;
+    let scanner = filtered(fresh, fresh.union().project(&names)?, predicate, (None, None))?;
     stream(scanner.create_plan().boxed().await?)
 }
 
 /// Whole rows that a predicate is true of.
 pub(in super::super) async fn rows_where(fresh: &Fresh, predicate: Option<&str>) -> Result<Rows, Refused> {
-    stream(filtered(fresh.union(), predicate)?.create_plan().boxed().await?)
+    stream(filtered(fresh, fresh.union(), predicate, (None, None))?.create_plan().boxed().await?)
 }
 
 async fn plain(fresh: &Fresh, query: &Query) -> Result<(SchemaRef, Rows), Refused> {
@@ -110,41 +112,77 @@ pub(super) async fn plain_plan(fresh: &Fresh, query: &Query) -> Result<(Projecti
     let schema = Schema::from(fresh.table.dataset.schema());
     let projection = Projection::of(&schema, query.columns.as_ref(), None)?;
     let mut names = projection.needs.clone();
-    names.extend(query.order_by.iter().flatten().map(|key| key.column_name.clone()));
+    names.extend(ordered_by(fresh, query)?);
     names.extend(fresh.table.primary_key());
-    let scanner = filtered(fresh.union().project(&distinct(names))?, query.filter.as_deref())?;
-    let (limit, offset) = query.page();
-    let Some(order) = &query.order_by else {
-        return Ok((projection, scanner.limit(limit, offset)?.create_plan().boxed().await?));
-    };
-    let plan = scanner.create_plan().boxed().await?;
-    let keys = order.iter().map(|key| {
-        let options = arrow_schema::SortOptions { descending: !key.ascending, nulls_first: key.nulls_first };
-        let column = col(&key.column_name, plan.schema().as_ref());
-        column.map(|expr| PhysicalSortExpr { expr, options })
-    });
-    let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| Refused::invalid(e.to_string()))?;
-    let Some(keys) = LexOrdering::new(keys) else { return Err(Refused::invalid("`order_by` names no column")) };
-    let (skip, fetch) = (offset.unwrap_or(0), limit);
-    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-    let fetch = fetch.map(|fetch| usize::try_from(fetch).unwrap_or(usize::MAX));
+    let (union, filter, page) = (fresh.union().project(&distinct(names))?, query.filter(), query.page());
+    // Of no rows there is no order, and DataFusion can't keep the first none.
+    if query.order().is_empty() || page.0 == Some(0) {
+        return Ok((projection, filtered(fresh, union, filter, page)?.create_plan().boxed().await?));
+    }
+    let plan = filtered(fresh, union, filter, (None, None))?.create_plan().boxed().await?;
+    let Some(keys) = sort_keys(fresh, query, &plan.schema())? else { return Ok((projection, plan)) };
+    let (limit, offset) = page;
+    let skip = usize::try_from(offset.unwrap_or(0)).unwrap_or(usize::MAX);
+    let fetch = limit.map(|fetch| usize::try_from(fetch).unwrap_or(usize::MAX));
     let sorted = SortExec::new(keys, plan).with_fetch(fetch.map(|fetch| fetch.saturating_add(skip)));
     Ok((projection, Arc::new(GlobalLimitExec::new(Arc::new(sorted), skip, fetch))))
+}
+
+/// The columns that an answer is ordered by, whole where it is a part of one.
+fn ordered_by(fresh: &Fresh, query: &Query) -> Result<Vec<String>, Refused> {
+    let schema = fresh.table.dataset.schema();
+    let top = |key: &Order| {
+        let path = schema.field(&key.column_name).and_then(|_| schema.resolve_case_insensitive(&key.column_name));
+        let top = path.and_then(|path| path.first().map(|field| field.name.clone()));
+        top.ok_or_else(|| Refused::invalid(format!("there is no column `{}` to order by", key.column_name)))
+    };
+    query.order().iter().map(top).collect()
+}
+
+/// The order of an answer, for rows of some columns; `None`: it has none.
+fn sort_keys(fresh: &Fresh, query: &Query, rows: &SchemaRef) -> Result<Option<LexOrdering>, Refused> {
+    let planner = Planner::new(rows.clone());
+    let table = fresh.table.dataset.schema();
+    let key = |key: &Order| {
+        let path = table.resolve_case_insensitive(&key.column_name).unwrap_or_default();
+        let path: Vec<&str> = path.iter().map(|field| field.name.as_str()).collect();
+        let expr = planner.parse_expr(&escape_field_path_for_project(&format_field_path(&path)))?;
+        let expr = planner.create_physical_expr(&planner.optimize_expr(expr)?)?;
+        let options = arrow_schema::SortOptions { descending: !key.ascending, nulls_first: key.nulls_first };
+        Ok::<_, Refused>(PhysicalSortExpr { expr, options })
+    };
+    Ok(LexOrdering::new(query.order().iter().map(key).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// How many rows a search looks for: more than that are left out, or refused where the client wants all.
+fn wanted(query: &Query, vector: Option<usize>) -> Result<(u64, u64), Refused> {
+    let (limit, offset) = query.page();
+    let skip = offset.and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
+    let most = match limit.and_then(|limit| u64::try_from(limit).ok()) {
+        Some(most) => most,
+        // What is near has no end of its own, as what has a word does.
+        None if query.k.is_none() && vector.is_some() => super::scan::NEAREST,
+        None => u64::MAX,
+    };
+    match most.saturating_add(skip) {
+        0 if vector.is_some() => Err(Refused::invalid("`k` must be positive where a vector is searched")),
+        wanted => Ok((wanted, skip)),
+    }
 }
 
 /// The best rows of one search.
 async fn best(fresh: &Fresh, query: &Query, vector: Option<usize>) -> Result<RecordBatch, Refused> {
     let by = if vector.is_some() { DISTANCE } else { SCORE };
+    let field = Field::new(by, DataType::Float32, true);
     let schema = Schema::from(fresh.table.dataset.schema());
-    let projection = Projection::of(&schema, query.columns.as_ref(), Some(Field::new(by, DataType::Float32, true)))?;
-    let late = query.filter.as_deref().filter(|filter| !filter.is_empty() && !query.prefilter);
-    let late = late.map(|filter| super::project::predicate(&schema, filter)).transpose()?;
-    let (limit, offset) = query.page();
-    let wanted = limit.and_then(|limit| u64::try_from(limit).ok()).unwrap_or(super::scan::NEAREST);
-    let skip = offset.and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
-    let wanted = wanted.saturating_add(skip).min(ROWS_MAX);
+    let projection = Projection::of(&schema, query.columns.as_ref(), Some(&field))?;
+    let late = query.filter().filter(|_| !query.prefilter);
+    let late = late.map(|filter| super::project::predicate(&schema, filter, Some(&field))).transpose()?;
+    let (all, skip) = wanted(query, vector)?;
+    let wanted = all.min(ROWS_MAX);
     let mut names = projection.needs.clone();
     names.extend(late.iter().flat_map(|late| late.needs.clone()));
+    names.extend(ordered_by(fresh, query)?);
     names.extend(fresh.table.primary_key());
     let names = distinct(names);
     let base = of_base(fresh, query, vector, &names, wanted).boxed().await?;
@@ -156,14 +194,19 @@ async fn best(fresh: &Fresh, query: &Query, vector: Option<usize>) -> Result<Rec
     columns.push(by.to_string());
     let parts = base.iter().chain(&newer).map(|batch| chosen(batch, &columns)).collect::<Result<Vec<_>, _>>()?;
     let Some(first) = parts.first() else { return Ok(RecordBatch::new_empty(projection.schema.clone())) };
-    let all = concat_batches(&first.schema(), &parts)?;
-    let all = ranked(&all, by, usize::try_from(wanted).unwrap_or(usize::MAX))?;
-    let all = match &late {
-        Some(late) => late.apply(&all)?,
-        None => all,
-    };
-    let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(all.num_rows());
-    projection.apply(&all.slice(skip, all.num_rows() - skip))
+    let found = concat_batches(&first.schema(), &parts)?;
+    if all > ROWS_MAX && found.num_rows() as u64 > ROWS_MAX {
+        return Err(Refused::invalid(format!("a search finds more than {ROWS_MAX} rows; ask for fewer with `k`")));
+    }
+    let mut found = ranked(&found, by, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+    if let Some(late) = &late {
+        found = late.apply(&found)?;
+    }
+    if let Some(keys) = sort_keys(fresh, query, &found.schema())? {
+        found = sort_batch(&found, &keys, None).map_err(lance_core::Error::from)?;
+    }
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(found.num_rows());
+    projection.apply(&found.slice(skip, found.num_rows() - skip))
 }
 
 /// The base's best that nobody has written again.
@@ -174,7 +217,11 @@ async fn of_base(
     names: &[String],
     wanted: u64,
 ) -> Result<Vec<RecordBatch>, Refused> {
-    let mut asked = wanted.saturating_add(wanted / 2).saturating_add(8);
+    // No more than there are: places are set aside for as many as are asked for.
+    let rows = fresh.table.dataset.manifest().fragments.iter();
+    let there: usize = rows.map(|fragment| fragment.physical_rows.unwrap_or(0)).sum();
+    let there = (there as u64).max(1);
+    let mut asked = wanted.saturating_add(wanted / 2).saturating_add(8).min(there);
     let only = fresh.only();
     let mut one = query.arm(vector, names);
     if one.filter.is_some() && !query.prefilter {
@@ -195,10 +242,10 @@ async fn of_base(
             kept.push(filter_record_batch(batch, &keep)?);
         }
         let count: u64 = kept.iter().map(|batch| batch.num_rows() as u64).sum();
-        if count >= wanted || found < asked || turn == ASKED_MAX {
+        if count >= wanted || found < asked || asked == there || turn == ASKED_MAX {
             return Ok(kept);
         }
-        asked = asked.saturating_mul(2);
+        asked = asked.saturating_mul(2).min(there);
     }
     Ok(Vec::new())
 }
@@ -219,7 +266,8 @@ async fn near(
     let mut rows = stream(newer_plan(fresh, query, with).await?)?;
     let within = |distance: Option<f32>| {
         distance.is_some_and(|distance| {
-            query.lower_bound.is_none_or(|lower| distance >= lower)
+            !distance.is_nan()
+                && query.lower_bound.is_none_or(|lower| distance >= lower)
                 && query.upper_bound.is_none_or(|upper| distance < upper)
         })
     };
@@ -248,18 +296,19 @@ pub(super) async fn newer_plan(
     query: &Query,
     names: Vec<String>,
 ) -> Result<Arc<dyn ExecutionPlan>, Refused> {
-    let filter = query.filter.as_deref().filter(|_| query.prefilter);
-    Ok(filtered(fresh.only().project(&distinct(names))?, filter)?.create_plan().boxed().await?)
+    let filter = query.filter().filter(|_| query.prefilter);
+    let scanner = filtered(fresh, fresh.only().project(&distinct(names))?, filter, (None, None))?;
+    Ok(scanner.create_plan().boxed().await?)
 }
 
 /// The newer rows whose text fits best.
 async fn matching(fresh: &Fresh, query: &Query, names: &[String], wanted: u64) -> Result<Vec<RecordBatch>, Refused> {
     let Some(text) = &query.full_text_query else { return Ok(Vec::new()) };
     let text = text.query()?;
-    let filter = query.filter.as_deref().filter(|_| query.prefilter);
+    let filter = query.filter().filter(|_| query.prefilter);
     let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
-    let scanner = filtered(fresh.only().project(names)?, filter)?;
-    let plan = scanner.full_text_search(text)?.limit(Some(limit), None)?.create_plan().boxed().await?;
+    let scanner = filtered(fresh, fresh.only().project(names)?, filter, (Some(limit), None))?;
+    let plan = scanner.full_text_search(text)?.create_plan().boxed().await?;
     Ok(stream(plan)?.try_collect().await?)
 }
 
@@ -281,11 +330,16 @@ pub(super) async fn name_text(table: &Table, query: &mut Query) -> Result<(), Re
 pub(super) async fn lacks_text(fresh: &Fresh, query: &Query) -> Result<Option<String>, Refused> {
     let Some(text) = query.full_text_query.as_ref().filter(|_| !fresh.is_empty()) else { return Ok(None) };
     let columns = text.query()?.columns();
+    let base = fresh.table.dataset.load_indices().await?;
     let [column] = columns.iter().collect::<Vec<_>>()[..] else {
-        return Err(Refused::invalid("name the one column whose text is searched: its table takes LSM writes"));
+        let any =
+            fresh.table.dataset.schema().field_ids().iter().any(|id| base.iter().any(|index| is_text(index, *id)));
+        return Err(Refused::invalid(match any {
+            true => "name the one column whose text is searched: its table takes LSM writes",
+            false => "no column has a full text index; make one with create_index",
+        }));
     };
     let known = fresh.table.dataset.schema().field(column).map(|field| field.id);
-    let base = fresh.table.dataset.load_indices().await?;
     if !base.iter().any(|index| known.is_some_and(|id| is_text(index, id))) {
         return Err(Refused::invalid(format!("`{column}` has no full text index; make one with create_index")));
     }
@@ -312,16 +366,26 @@ async fn indexed(fresh: &Fresh, column: &str) -> Result<bool, Refused> {
     Ok(true)
 }
 
-fn filtered(scanner: LsmScanner, filter: Option<&str>) -> Result<LsmScanner, Refused> {
-    Ok(match filter.filter(|filter| !filter.trim().is_empty()) {
-        Some(filter) => scanner.filter(filter)?,
-        None => scanner,
-    })
+/// A scan of the rows that a filter is true of, and of a page of them.
+fn filtered(
+    fresh: &Fresh,
+    scanner: LsmScanner,
+    filter: Option<&str>,
+    (limit, offset): (Option<i64>, Option<i64>),
+) -> Result<LsmScanner, Refused> {
+    let Some(filter) = filter else { return Ok(scanner.limit(limit, offset)?) };
+    let schema = Arc::new(Schema::from(fresh.table.dataset.schema()));
+    let (expr, _) = super::project::condition(&schema, filter)?;
+    // Of a list of keys Lance looks each up by itself, in all parts of the table, and of a key with capitals by another
+    // name. With an offset it scans.
+    let plain = |name: &String| name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'));
+    let scanned = matches!(expr, Expr::InList(_)) || !fresh.table.primary_key().iter().all(plain);
+    let offset = offset.or(scanned.then_some(0));
+    Ok(scanner.filter_expr(expr).limit(limit, offset)?)
 }
 
 fn stream(plan: Arc<dyn ExecutionPlan>) -> Result<Rows, Refused> {
-    let rows =
-        plan.execute(0, Arc::new(TaskContext::default())).map_err(|e| Error::from(lance_core::Error::from(e)))?;
+    let rows = plan.execute(0, Arc::new(TaskContext::default())).map_err(lance_core::Error::from)?;
     Ok(rows.map_err(lance_core::Error::from).boxed())
 }
 
