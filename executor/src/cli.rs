@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::bars::Bars;
 use self::flags::{config_arg, flag, from_flags, load, old, read_settings};
-use crate::catalog::{Root, TableRef};
+use crate::catalog::Root;
 use crate::decide::Decider;
 use crate::error::{Error, Result};
 use crate::registry::{Place, Registry};
@@ -406,25 +406,6 @@ impl RunArgs {
         let Self { root, tables, json, verbose, .. } = self;
         PlanArgs { root: Some(root), tables, facts: None, policy: None, at: None, json, verbose }
     }
-}
-
-/// The tables under a root, or those of them that are named.
-async fn selected(root: &Root, session: &Arc<Session>, names: &[String]) -> Result<Vec<TableRef>> {
-    let mut tables = root.tables(session).await?;
-    for name in names {
-        if !tables.iter().any(|table| table.name == *name) {
-            let near = settings::nearest(name, tables.iter().map(|table| table.name.as_str()));
-            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            return Err(Error::Invalid(format!("there is no table `{name}` under `{}`{near}", root.uri())));
-        }
-    }
-    tables.retain(|table| names.is_empty() || names.contains(&table.name));
-    Ok(tables)
-}
-
-fn none_found(root: &Root) -> Result<Exit> {
-    out::say(format!("no tables under `{}`; a table is a folder `<name>.lance`", root.uri()))?;
-    Ok(Exit::Done)
 }
 
 /// The derived command with a flag for every setting.

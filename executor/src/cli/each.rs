@@ -1,11 +1,15 @@
 //! Many tables looked at at once, and shown one after the other.
 
-use futures::StreamExt;
+use std::sync::Arc;
 
-use super::Work;
-use super::out::closed;
-use crate::catalog::TableRef;
-use crate::error::Result;
+use futures::StreamExt;
+use lance::session::Session;
+
+use super::out::{closed, say};
+use super::{Exit, Work};
+use crate::catalog::{Root, TableRef};
+use crate::error::{Error, Result};
+use crate::settings;
 
 /// Looks at each of `tables`, as many at once as the settings say, and shows what came of it in their
 /// order, while anybody still reads. One that can't be looked at stops none of the others.
@@ -27,4 +31,23 @@ pub(super) async fn each<'a, T>(
         show(table, seen)?;
     }
     Ok(())
+}
+
+/// The tables under a root, or those of them that are named.
+pub(super) async fn selected(root: &Root, session: &Arc<Session>, names: &[String]) -> Result<Vec<TableRef>> {
+    let mut tables = root.tables(session).await?;
+    for name in names {
+        if !tables.iter().any(|table| table.name == *name) {
+            let near = settings::nearest(name, tables.iter().map(|table| table.name.as_str()));
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return Err(Error::Invalid(format!("there is no table `{name}` under `{}`{near}", root.uri())));
+        }
+    }
+    tables.retain(|table| names.is_empty() || names.contains(&table.name));
+    Ok(tables)
+}
+
+pub(super) fn none_found(root: &Root) -> Result<Exit> {
+    say(format!("no tables under `{}`; a table is a folder `<name>.lance`", root.uri()))?;
+    Ok(Exit::Done)
 }

@@ -4,9 +4,9 @@ use planner::draw;
 use planner::plan::Trigger;
 use tokio_util::sync::CancellationToken;
 
-use super::each::each;
+use super::each::{each, none_found};
 use super::out::{complain, say, write};
-use super::{Exit, FactsArgs, Work, none_found};
+use super::{Exit, FactsArgs, Work};
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::read::Depth;

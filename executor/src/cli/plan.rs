@@ -6,10 +6,10 @@ use planner::policy::Policy;
 use planner::{check, draw};
 use tokio_util::sync::CancellationToken;
 
-use super::each::each;
+use super::each::{each, none_found, selected};
 use super::out::{complain, say, write};
 use super::run::line;
-use super::{Exit, PlanArgs, Work, none_found, selected};
+use super::{Exit, PlanArgs, Work};
 use crate::env::now_ms;
 use crate::error::{Error, Result};
 use crate::read::Depth;

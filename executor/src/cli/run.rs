@@ -7,8 +7,9 @@ use futures::StreamExt;
 use planner::plan::Trigger;
 
 use super::bars::Bars;
+use super::each::{none_found, selected};
 use super::out::{DIM, complain, say, styled};
-use super::{Exit, RunArgs, Work, none_found, selected};
+use super::{Exit, RunArgs, Work};
 use crate::apart::tend_apart;
 use crate::error::{Error, Result};
 use crate::read::Depth;

@@ -5,10 +5,10 @@ use planner::draw::duration;
 use planner::plan::Trigger;
 use tokio_util::sync::CancellationToken;
 
-use super::each::each;
+use super::each::{each, none_found, selected};
 use super::out::{DIM, complain, say, styled};
 use super::run::line;
-use super::{Exit, Work, none_found, selected};
+use super::{Exit, Work};
 use crate::catalog::TableRef;
 use crate::error::Result;
 use crate::read::Depth;
