@@ -8,6 +8,7 @@ mod each;
 mod facts;
 mod flags;
 mod jobs;
+mod lint;
 mod log;
 mod out;
 mod plan;

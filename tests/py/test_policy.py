@@ -17,6 +17,8 @@ from waiting import until
 
 PLUGINS = Path(os.environ.get("PLUGINS", Path(__file__).parents[2] / "target/wasm"))
 BUILT_IN, JAVASCRIPT = PLUGINS / "planner.wasm", PLUGINS / "javascript.wasm"
+# As a deployment has it: the tests' own is linted.
+PLAIN = {"RETIRE_DELAY_SECS": "30"}
 EAGER = {"WAL_COMPACT_TRIGGER_COUNT": "1", "COLLECT_GRACE_SECS": "0"}
 
 
@@ -221,8 +223,22 @@ def test_the_kit_says_whether_a_plugin_is_fit(caretaker, tmp_path):
 
 
 def test_lint_tells_of_settings_that_are_unsafe_or_useless(caretaker):
-    assert "0 settings" in caretaker("policy", "lint").stdout
-    odd = caretaker("policy", "lint", "--wal-compact-trigger-count", "50", "--json", exit=1).stdout
-    [lint] = json.loads(odd)["lints"]
-    assert lint["key"] == "wal_compact_trigger_count" and "50 SSTables" in lint["why"]
+    assert "0 settings" in caretaker("policy", "lint", **PLAIN).stdout
+    odd = caretaker("policy", "lint", "--wal-compact-trigger-count", "50", "--json", exit=1, **PLAIN).stdout
+    lints = {lint["key"]: lint["why"] for lint in json.loads(odd)["lints"]}
+    assert "50 SSTables" in lints["wal_compact_trigger_count"]
     assert "`-1`" in caretaker("policy", "lint", "--wal-compact-trigger-count", "-1", exit=2).stderr
+
+
+def test_lint_holds_settings_against_tables(caretaker, root):
+    table = client.connect(root).create_table("t", [{"id": n, "text": "x" * 100} for n in range(100)])
+    assert caretaker("policy", "lint", root, **PLAIN).stdout == "0 settings to look at\n"
+    table.tags.create("kept", table.version)
+    table.add([{"id": 1, "text": "y"}])
+    short = ("--cleanup-min-version-age-secs", "7200", "--longest-read-secs", "86400")
+    found = caretaker("policy", "lint", root, *short, "--json", exit=1, **PLAIN).stdout.splitlines()
+    own, of_table = map(json.loads, found)
+    assert own["table"] is None and of_table["table"] == "t"
+    why = {lint["key"]: lint["why"] for lint in of_table["lints"]}
+    assert "cleanup_min_version_age_secs" in why, of_table
+    assert "no table `none`" in caretaker("policy", "lint", root, "--table", "none", exit=2).stderr

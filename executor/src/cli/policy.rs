@@ -11,7 +11,7 @@ use super::flags::read_settings;
 use super::out::{DIM, closed, say, styled, write};
 use super::plan::time;
 use super::run::line;
-use super::{Exit, Intent, block_on, log, registry};
+use super::{Exit, Intent, block_on, lint, log, registry};
 use crate::decide::{Again, Candidate, Difference, Plugin, Tested, read_plugin, unpack};
 use crate::env::show;
 use crate::error::{Error, Result};
@@ -30,11 +30,7 @@ pub(super) enum PolicyCommand {
         json: bool,
     },
     /// Say which settings are unsafe or useless, and why.
-    Lint {
-        /// As JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Lint(lint::LintArgs),
     /// Show the plugins that were loaded, the newest first.
     List {
         /// One JSON object a line.
@@ -85,7 +81,7 @@ pub(super) struct WhichArgs {
 pub(super) fn run(command: PolicyCommand, settings: Settings) -> Result<Exit> {
     match command {
         PolicyCommand::Check { file, json } => check(&file, json),
-        PolicyCommand::Lint { json } => lint(&settings, json),
+        PolicyCommand::Lint(args) => lint::run(&args, settings),
         PolicyCommand::List { json } => on(&settings, async |registry| list(&registry, json).await),
         PolicyCommand::History(which) => on(&settings, async |registry| history(&registry, &which).await),
         PolicyCommand::Diff(which) => on(&settings, async |registry| diff(&registry, &which).await),
@@ -109,19 +105,6 @@ fn check(file: &Path, json: bool) -> Result<Exit> {
         write(report.to_string().as_bytes())?;
     }
     Ok(if report.passed() { Exit::Done } else { Exit::Failed })
-}
-
-fn lint(settings: &Settings, json: bool) -> Result<Exit> {
-    let lints = settings.policy.lint();
-    if json {
-        line(&json!({ "lints": lints }))?;
-    } else {
-        for lint in &lints {
-            say(format!("{}: {}", lint.key, lint.why))?;
-        }
-        say(format!("{} to look at", things(lints.len() as u64, "setting")))?;
-    }
-    Ok(if lints.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
 async fn list(registry: &Registry, json: bool) -> Result<Exit> {
