@@ -90,8 +90,25 @@ class Pod(Serving):
 
     def __init__(self, root, port=None, **settings):
         super().__init__(root, **settings)
-        self.port = port or free_pair()
-        self.args[self.args.index("127.0.0.1:0")] = f"127.0.0.1:{self.port}"
+        self.chosen, self.port = port is None, port or free_pair()
+        self.at = self.args.index("127.0.0.1:0")
+        self.args[self.at] = f"127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        for _ in range(5):
+            super().__enter__()
+            taken = self.chosen and any("can't listen at" in line for line in self.said)
+            if not taken:
+                break
+            # Somebody else has got it between the choice and the start; from then on it is kept.
+            self.process.wait(timeout=MINUTE)
+            self.listener.join()
+            self.process.stdin.close()
+            self.said.clear()
+            self.port = free_pair()
+            self.args[self.at] = f"127.0.0.1:{self.port}"
+        self.chosen = False
+        return self
 
     def kill(self):
         self.process.kill()
