@@ -18,6 +18,7 @@ pub use self::lint::Lint;
 pub(crate) use self::lint::Remarks;
 pub use self::overrides::TablePolicy;
 pub use self::parts::{AgentPolicy, CleanupPolicy, CompactionPolicy, IndexPolicy, RemapPolicy};
+pub(crate) use self::text::distance;
 use crate::facts::GarbageKind;
 use crate::time::{DAY_MS, HOUR_MS, SECOND_MS};
 

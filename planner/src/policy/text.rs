@@ -194,7 +194,7 @@ pub(super) fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str> + Clon
 }
 
 /// Insertions, deletions and replacements that turn `a` into `b`.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     // Longer than any key can be near to: not worth the work.
     if a.len() > 128 {
         return usize::MAX;
