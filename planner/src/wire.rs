@@ -7,6 +7,7 @@
 //! | `{"op":"plan_table","facts","policy"?,"now_ms","trigger"?,"config"?}` | a plan |
 //! | `{"op":"check","facts","policy"?,"plan"?}` | `violations`, empty when all is well |
 //! | `{"op":"draw","facts"?,"plan"?,"now_ms"?}` | `facts` and `plan` as text |
+//! | `{"op":"vectors","cases":[…]}` | which cases of the picks agree, and where not what was expected and what came ([`vectors`]) |
 //!
 //! A policy may be partial: what it leaves out has its default. `config` is for settings that a planner
 //! has beside the policy, as the schema `config` of its description says; the built-in one has none.
@@ -31,6 +32,7 @@ use crate::decision::{SHARD, TABLE};
 use crate::facts::TableFacts;
 use crate::plan::{Plan, Trigger, plan_table};
 use crate::policy::{KNOBS, Knob, Policy};
+use crate::vectors::{self, Case};
 use crate::{check, draw};
 
 /// Largest request, bytes.
@@ -82,6 +84,8 @@ enum Request {
         #[serde(default)]
         now_ms: u64,
     },
+    /// Whether the picks give what cases expect of them.
+    Vectors { cases: Vec<Case> },
 }
 
 /// What every planner says of itself; a host reads it when it loads one. A planner may say more.
@@ -107,7 +111,8 @@ pub struct Description {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Fault {
     /// `too_large`, `malformed` (not JSON), `invalid` (not a request), `policy` (a value out of
-    /// range), `facts` (they contradict themselves), `config` (a setting it does not have).
+    /// range), `facts` (they contradict themselves), `config` (a setting it does not have), `vectors` (a case that
+    /// can't be asked).
     kind: &'static str,
     message: String,
 }
@@ -179,6 +184,10 @@ fn answer(request: Request) -> Result<Value, Fault> {
             let plan = plan.map(|plan| draw::plan(&plan));
             Ok(json!({ "facts": facts, "plan": plan }))
         }
+        Request::Vectors { cases } => {
+            let refused = |refused: vectors::Refused| Fault { kind: "vectors", message: refused.to_string() };
+            to_value(&vectors::judge(&cases).map_err(refused)?)
+        }
     }
 }
 
@@ -206,7 +215,7 @@ fn describe() -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "abi": ABI,
         "encodings": ["json", packed::NAME],
-        "ops": ["describe", "policy", "plan_table", "check", "draw"],
+        "ops": ["describe", "policy", "plan_table", "check", "draw", "vectors"],
         "config": no_settings,
         "decisions": TABLE.map(|(decision, _)| decision).into_iter().chain(SHARD.map(|(decision, _)| decision)).collect::<Vec<_>>(),
         "triggers": [Trigger::Tick, Trigger::Relief, Trigger::Forced],
