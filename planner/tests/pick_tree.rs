@@ -326,7 +326,7 @@ fn the_largest_sizes_neither_wrap_nor_lose_to_each_other() {
 #[test]
 fn the_ratio_is_that_of_doubles_where_whole_numbers_would_differ() {
     let (newer, older) = (89_213_906_774_499, 90_106_045_842_244);
-    assert!(u128::from(newer as u64) * 101 < u128::from(older as u64) * 100, "whole numbers would stop");
+    assert!(u128::from(newer) * 101 < u128::from(older) * 100, "whole numbers would stop");
     let taken = universal(R0, 2).size_ratio(&runs(&[(0, newer), (2, older), (5, 1 << 60)]), 0);
     assert_eq!(taken.map(|pick| pick.runs), Some(2));
 }
