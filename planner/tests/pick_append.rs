@@ -196,6 +196,37 @@ fn an_output_slightly_below_the_target_is_not_small_for_ever() {
     assert_eq!(full(&[97; 20], above), NOTHING, "what is above the small-file ratio is not rewritten");
 }
 
+#[test]
+fn a_caller_without_a_queue_gets_no_pick_of_what_it_has_just_written() {
+    let picks = |of: &[u64], min| {
+        let picks = append::auto_of_table(files(of), min, 100, 70, A1);
+        picks.iter().map(|pick| sizes(pick)).collect::<Vec<_>>()
+    };
+    let none = Vec::<Vec<u64>>::new();
+    // The plain window takes both, and would take what comes out of them again.
+    assert_eq!(auto(&[97, 97, 97], 3, 100, A1).0, [97; 3]);
+    assert_eq!(auto(&[97, 97, 5], 3, 100, A1).0, [97, 97, 5]);
+    assert_eq!(picks(&[97, 97, 97], 3), none);
+    assert_eq!(picks(&[97, 97, 5], 3), none);
+    assert_eq!(picks(&[5], 1), none, "one file is no pick");
+    assert_eq!(picks(&[5, 5], 1), [[5, 5]]);
+    assert_eq!(picks(&[69, 70, 69], 2), none, "exactly the cut-off ends a window");
+    assert_eq!(picks(&[1, 2, 3, 4, 5, 97, 6, 7], 2), [[1, 2], [3, 4], [6, 7]]);
+    assert_eq!(picks(&[10, 10, 10, 97, 10, 10], 5), none, "a window does not reach over it");
+    assert_eq!(picks(&[], 5), none);
+    let mut shuffled = files(&[1, 2, 97, 3, 4]);
+    shuffled.reverse();
+    let taken = append::auto_of_table(shuffled, 2, 100, 70, A1);
+    assert_eq!(taken.iter().map(|pick| sizes(pick)).collect::<Vec<_>>(), [[1, 2], [3, 4]]);
+}
+
+#[test]
+fn a_task_of_a_lone_small_file_is_no_progress() {
+    use planner::pick::coordinator::makes_progress;
+    assert!(!makes_progress(&[seen(0, 1)]) && makes_progress(&[seen(0, 1), seen(1, 1)]));
+    assert!(makes_progress(&[with_vector(0, 1, 0, None)]) && !makes_progress::<u64>(&[]));
+}
+
 fn coordinator() -> Coordinator {
     Coordinator { min_file_num: 3, target: 100, cutoff: 70, open_file_cost: 0, delete_ratio: None }
 }

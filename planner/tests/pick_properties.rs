@@ -246,6 +246,31 @@ proptest! {
     }
 
     #[test]
+    fn a_table_that_is_seen_anew_each_time_comes_to_rest(
+        sizes in prop::collection::vec(0u64..260, 0..20), min in 0u32..7, old in any::<bool>(),
+    ) {
+        let (target, cutoff) = (100, 70);
+        let rule = if old { AppendRule::A0 } else { AppendRule::A1 };
+        let (mut table, mut rounds) = (sizes, 0);
+        loop {
+            let small = table.iter().filter(|size| **size < cutoff).count();
+            let file = |(id, size): (usize, &u64)| AppendFile { min_seq: id as u64, max_seq: id as u64, id, size: *size, has_vector: false };
+            let picks = append::auto_of_table(table.iter().enumerate().map(file).collect(), min, target, cutoff, rule);
+            let Some(last) = picks.last() else { break };
+            prop_assert!(picks.concat().windows(2).all(|pair| pair[0].id < pair[1].id), "no file in two picks");
+            prop_assert!(last.windows(2).all(|pair| pair[0].id + 1 == pair[1].id), "contiguous");
+            // One of them runs: what comes out is slightly below the target, and a rest.
+            let total: u64 = last.iter().map(|file| file.size).sum();
+            let rest = Some(total % 97).filter(|rest| *rest > 0);
+            let out = vec![97; (total / 97) as usize].into_iter().chain(rest);
+            table.splice(last[0].id..last[0].id + last.len(), out);
+            rounds += 1;
+            prop_assert!(table.iter().filter(|size| **size < cutoff).count() < small);
+        }
+        prop_assert!(rounds <= 20);
+    }
+
+    #[test]
     fn the_order_in_which_files_are_told_never_matters(
         (files, shuffled) in files().prop_flat_map(|files| (Just(files.clone()), Just(files).prop_shuffle())),
         min in 1u32..7, target in 0u64..40, vectors in any::<bool>(), force_rewrite_all in any::<bool>(),

@@ -65,6 +65,41 @@ pub fn auto<I: Ord>(mut queue: Vec<AppendFile<I>>, min_file_num: u32, target: u6
     AutoPick { picked: Vec::new(), forgotten, queue: window.into() }
 }
 
+/// All picks of a bucket for a caller that remembers no queue and sees every file each time.
+///
+/// Such a caller would give [`auto`] what it has just written, for ever: outputs come out a little below the
+/// target. So a large file ends a window, and one file is no pick: then each pick leaves fewer small files
+/// than it took, and where nothing is written no pick is left.
+pub fn auto_of_table<I: Ord>(
+    mut files: Vec<AppendFile<I>>,
+    min_file_num: u32,
+    target: u64,
+    cutoff: u64,
+    rule: AppendRule,
+) -> Vec<Vec<AppendFile<I>>> {
+    files.sort_unstable();
+    let (mut picks, mut small) = (Vec::new(), Vec::new());
+    let mut take = |mut queue: Vec<AppendFile<I>>| {
+        loop {
+            let pick = auto(queue, min_file_num.max(2), target, rule);
+            if pick.picked.is_empty() {
+                break;
+            }
+            picks.push(pick.picked);
+            queue = pick.queue;
+        }
+    };
+    for file in files {
+        if file.size < cutoff {
+            small.push(file);
+        } else {
+            take(core::mem::take(&mut small));
+        }
+    }
+    take(small);
+    picks
+}
+
 /// How a full compaction treats files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FullRules {

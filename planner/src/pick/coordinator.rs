@@ -52,6 +52,12 @@ impl<I> Default for Partition<I> {
 /// Files that are rewritten together.
 pub type Task<I> = Vec<File<I>>;
 
+/// Whether a task leaves less to do than it found: more than one file, or deleted rows. What rewrites a
+/// lone small file does so for ever; `compaction.min.file-num` of 1 asks for it.
+pub fn makes_progress<I>(task: &[File<I>]) -> bool {
+    task.len() > 1 || task.iter().any(|file| file.vector.is_some())
+}
+
 /// The numbers of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coordinator {
