@@ -1,6 +1,6 @@
 //! What one job takes. A strategy is a file here.
 //!
-//! [`prefix`] and [`rewrite`] are the built-in strategy (`rte`). The others are those of Apache Paimon:
+//! `prefix` and `rewrite` are the built-in strategy (`rte`). The others are those of Apache Paimon:
 //! pure functions over sorted runs (a level and a size) and over files (a sequence, a size, a deletion
 //! vector), state in and state out. Nothing here knows what a run is made of.
 //!
