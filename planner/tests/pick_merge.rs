@@ -90,6 +90,7 @@ fn large_files_without_a_neighbour_only_change_their_level_and_small_ones_merge(
     assert_eq!(apart, [Step::Upgrade(0), Step::Upgrade(1), Step::Upgrade(2)], "a lone small one is not rewritten");
     let overlap = merge(5).steps(&[of(0, 1, 5, 99), of(1, 5, 6, 99), of(0, 7, 8, 1), of(0, 9, 9, 99)]);
     assert_eq!(overlap, [rewrite([0, 1, 2]), Step::Upgrade(3)], "what overlaps is merged, however large");
+    assert_eq!(merge(5).steps(&[of(0, 1, 5, 99), of(1, 5, 6, 99)]), [rewrite([0, 1])], "and where nothing else is");
     assert_eq!(merge(5).steps(&[of(5, 1, 2, 1)]), []);
     assert_eq!(merge(5).steps::<i64>(&[]), []);
     let nothing = Merge { cutoff: 0, ..merge(5) };
