@@ -27,10 +27,12 @@ fn a_default_that_is_written_down_changes_nothing() {
     }
 }
 
-/// Each option, a text that is not its default, and what the options are then.
+/// An option, a text that is not its default, and what it makes of the defaults.
+type Change = (&'static str, &'static str, fn(&mut Options));
+
 #[test]
 fn every_option_sets_its_own_field() {
-    let changes: &[(&str, &str, fn(&mut Options))] = &[
+    let changes: &[Change] = &[
         ("profile", "java-master", |o| o.rules = Profile::JavaMaster.rules()),
         ("universal-rule", "r2", |o| o.rules.universal = UniversalRule::R2),
         ("append-rule", "A0", |o| o.rules.append = AppendRule::A0),

@@ -89,14 +89,11 @@ fn files() -> impl Strategy<Value = Vec<AppendFile<u64>>> {
 }
 
 fn partition() -> impl Strategy<Value = Vec<File<u64>>> {
-    let vector = prop::option::of((0u64..4, prop::option::of(0u64..100)));
+    let vector = (0u64..4, prop::option::of(0u64..100)).prop_map(|(index, deleted)| Vector { index, deleted });
+    let vector = prop::option::of(vector);
     prop::collection::vec((size(), vector), 0..20).prop_map(|files| {
-        let file = |(id, (size, vector)): (usize, (u64, Option<(u64, Option<u64>)>))| File {
-            size,
-            id: id as u64,
-            rows: 100,
-            vector: vector.map(|(index, deleted)| Vector { index, deleted }),
-        };
+        let file =
+            |(id, (size, vector)): (usize, (u64, Option<Vector<u64>>))| File { size, id: id as u64, rows: 100, vector };
         files.into_iter().enumerate().map(file).collect()
     })
 }
@@ -278,7 +275,7 @@ proptest! {
         let auto = |files: &[AppendFile<u64>]| append::auto(files.to_vec(), min, target, AppendRule::A1);
         prop_assert_eq!(auto(&files), auto(&shuffled));
         let rules = FullRules { cutoff: target, vectors, force_rewrite_all };
-        prop_assert_eq!(append::full(files.clone(), &rules), append::full(shuffled, &rules));
+        prop_assert_eq!(append::full(files, &rules), append::full(shuffled, &rules));
     }
 
     #[test]
