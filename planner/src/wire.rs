@@ -3,7 +3,7 @@
 //! | request | answer below `ok` |
 //! |---|---|
 //! | `{"op":"describe"}` | name, version, ABI, encodings, operations, settings of its own; decisions, triggers, every knob |
-//! | `{"op":"policy","set":{key:text}}` | `policy`, `lint`, `toml` (a settings file) |
+//! | `{"op":"policy","set":{key:text}}` | `policy`, `lint`, `toml` (a settings file), `canonical` (the policy as records hash it) |
 //! | `{"op":"plan_table","facts","policy"?,"now_ms","trigger"?,"config"?}` | a plan |
 //! | `{"op":"check","facts","policy"?,"plan"?}` | `violations`, empty when all is well |
 //! | `{"op":"draw","facts"?,"plan"?,"now_ms"?}` | `facts` and `plan` as text |
@@ -157,7 +157,9 @@ fn answer(request: Request) -> Result<Value, Fault> {
         Request::Policy { set } => {
             let pairs = set.iter().map(|(key, text)| (key.as_str(), text.as_str()));
             let policy = Policy::from_pairs(pairs).map_err(refused)?;
-            Ok(json!({ "policy": policy, "lint": policy.lint(), "toml": policy.to_toml() }))
+            // A `Value` sorts its keys; a record's hash is of the text as the policy itself is written.
+            let canonical = serde_json::to_string(&policy).unwrap_or_default();
+            Ok(json!({ "policy": policy, "lint": policy.lint(), "toml": policy.to_toml(), "canonical": canonical }))
         }
         Request::PlanTable { facts, policy, now_ms, trigger, config } => {
             if let Some(key) = config.keys().next() {

@@ -1,7 +1,7 @@
 //! The one door of every Wasm host: what it accepts, what it refuses and how.
 #![allow(clippy::unwrap_used)]
 
-use planner::policy::KNOBS;
+use planner::policy::{KNOBS, Policy};
 use planner::wire;
 use serde_json::{Value, json};
 
@@ -132,6 +132,8 @@ fn settings_are_set_by_their_keys_and_refused_by_them() {
     assert_eq!(answer["policy"]["grace_ms"], 86_400_000);
     assert_eq!(answer["lint"][0]["key"], "wal_compact_trigger_count");
     assert!(answer["toml"].as_str().unwrap().contains("\nwal_compact_trigger_count = 64\n"));
+    let policy: Policy = serde_json::from_value(answer["policy"].clone()).unwrap();
+    assert_eq!(answer["canonical"], serde_json::to_string(&policy).unwrap(), "what records hash");
     refused(&json!({ "op": "policy", "set": { "wal_compact_trigger_count": "-1" } }), "policy", "not a whole number");
 }
 
