@@ -7,8 +7,10 @@
 //! | `{"op":"plan_table","facts","policy"?,"now_ms","trigger"?,"config"?}` | a plan |
 //! | `{"op":"check","facts","policy"?,"plan"?}` | `violations`, empty when all is well |
 //! | `{"op":"draw","facts"?,"plan"?,"now_ms"?}` | `facts` and `plan` as text |
+//! | `{"op":"workload","preset"?,"set"?:{key:text}}` | `workload`, `toml` |
+//! | `{"op":"simulate","workload"?,"policy"?,"facts"?,"start_ms"?,"duration_ms"?,"seed"?,"faults"?,"samples"?,"draw"?}` | a timeline; with `draw` its `text` and `svg`, too |
 //!
-//! A policy may be partial: what it leaves out has its default. `config` is for settings that a planner
+//! A policy and a workload may be partial: what they leave out has its default. `config` is for settings that a planner
 //! has beside the policy, as the schema `config` of its description says; the built-in one has none.
 //! Anything else than a request of
 //! these is answered with `{"error":{"kind","message"}}`; an unknown key is refused by its name.
@@ -17,6 +19,7 @@
 //! `plan_table` may also be packed ([`packed`]), as may be its answer; an error is JSON always.
 
 pub mod packed;
+mod timeline;
 
 use alloc::{
     collections::BTreeMap,
@@ -31,6 +34,7 @@ use crate::decision::{SHARD, TABLE};
 use crate::facts::TableFacts;
 use crate::plan::{Plan, Trigger, plan_table};
 use crate::policy::{KNOBS, Knob, Policy};
+use crate::simulate::{self, Simulation, Workload};
 use crate::{check, draw};
 
 /// Largest request, bytes.
@@ -82,6 +86,36 @@ enum Request {
         #[serde(default)]
         now_ms: u64,
     },
+    /// A preset and knobs by their keys, to a workload.
+    Workload {
+        #[serde(default)]
+        preset: Option<String>,
+        #[serde(default)]
+        set: BTreeMap<String, String>,
+    },
+    /// One table over time.
+    Simulate {
+        #[serde(default)]
+        workload: Workload,
+        #[serde(default)]
+        policy: Policy,
+        #[serde(default)]
+        facts: Option<TableFacts>,
+        /// Milliseconds since the epoch.
+        #[serde(default)]
+        start_ms: Option<u64>,
+        #[serde(default)]
+        duration_ms: Option<u64>,
+        #[serde(default)]
+        seed: u64,
+        #[serde(default)]
+        faults: Vec<simulate::Fault>,
+        #[serde(default)]
+        samples: Option<u64>,
+        /// Whether it is drawn, too.
+        #[serde(default)]
+        draw: bool,
+    },
 }
 
 /// What every planner says of itself; a host reads it when it loads one. A planner may say more.
@@ -107,7 +141,8 @@ pub struct Description {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Fault {
     /// `too_large`, `malformed` (not JSON), `invalid` (not a request), `policy` (a value out of
-    /// range), `facts` (they contradict themselves), `config` (a setting it does not have).
+    /// range), `facts` (they contradict themselves), `config` (a setting it does not have), `workload` (a
+    /// value out of range), `simulation` (its bounds, too many events).
     kind: &'static str,
     message: String,
 }
@@ -181,6 +216,14 @@ fn answer(request: Request) -> Result<Value, Fault> {
             let plan = plan.map(|plan| draw::plan(&plan));
             Ok(json!({ "facts": facts, "plan": plan }))
         }
+        Request::Workload { preset, set } => timeline::workload(preset.as_deref(), &set),
+        Request::Simulate { workload, policy, facts, start_ms, duration_ms, seed, faults, samples, draw } => {
+            let defaults = Simulation::default();
+            let (duration_ms, samples) =
+                (duration_ms.unwrap_or(defaults.duration_ms), samples.unwrap_or(defaults.samples));
+            let simulation = Simulation { workload, policy, facts, start_ms, duration_ms, seed, faults, samples };
+            timeline::simulate(&simulation, draw)
+        }
     }
 }
 
@@ -208,12 +251,13 @@ fn describe() -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "abi": ABI,
         "encodings": ["json", packed::NAME],
-        "ops": ["describe", "policy", "plan_table", "check", "draw"],
+        "ops": ["describe", "policy", "plan_table", "check", "draw", "workload", "simulate"],
         "config": no_settings,
         "decisions": TABLE.map(|(decision, _)| decision).into_iter().chain(SHARD.map(|(decision, _)| decision)).collect::<Vec<_>>(),
         "triggers": [Trigger::Tick, Trigger::Relief, Trigger::Forced],
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
         "policy": defaults,
+        "workload": timeline::describe(),
     })
 }
 
