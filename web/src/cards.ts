@@ -2,12 +2,12 @@
 
 import type { Changes, Outcome, Plan, Reason, Verdict } from './door';
 import { breakable, button, draw, make } from './dom';
-import type { Flip } from './flips';
+import type { Flip, Flips } from './flips';
 import { duration, moment } from './units';
 import { DECISIONS, OUTCOMES, compared, holder, margin, measure, short, switchedOff, work } from './words';
 
 /** Shards that are drawn at once; a table may have thousands. */
-const SHARDS_AT_ONCE = 24;
+export const SHARDS_AT_ONCE = 24;
 
 export interface Deeds {
   /** Sets the time. */
@@ -19,33 +19,40 @@ export interface Deeds {
 export interface Shown {
   plan: Plan;
   /** What would change each verdict; nothing while it is looked for. */
-  flips: Flip[][] | undefined;
+  flips: Flips | undefined;
   /** The plan of the other policy, and how the two are called. */
   other?: Plan;
   names: [string, string];
 }
 
+/** Verdicts by their places in the plan: the table's, those of the shards that are shown, and how many
+ * shards are not. What something is to be done about comes first where there are many shards, as the
+ * order of their ids says nothing to people. */
+export function selection(plan: Plan, shardsShown: number): { table: number[]; shards: [string, number[]][]; rest: number } {
+  const groups = new Map<string | undefined, number[]>();
+  plan.verdicts.forEach(({ shard }, at) => groups.set(shard, [...(groups.get(shard) ?? []), at]));
+  const table = groups.get(undefined) ?? [];
+  groups.delete(undefined);
+  const shards = [...groups] as [string, number[]][];
+  const isBusy = ([, places]: [string, number[]]) => places.some((at) => ['due', 'held'].includes(plan.verdicts[at]?.outcome ?? ''));
+  const sorted = shards.length > SHARDS_AT_ONCE ? [...shards.filter(isBusy), ...shards.filter((one) => !isBusy(one))] : shards;
+  return { table, shards: sorted.slice(0, shardsShown), rest: Math.max(0, sorted.length - shardsShown) };
+}
+
 /** The table's cards, then each shard's below its name. */
 export function cards(shown: Shown, deeds: Deeds, shardsShown: number, more: () => void): HTMLElement[] {
   const { plan } = shown;
-  const all = plan.verdicts.map((verdict, at) => ({ verdict, at }));
-  const table = all.filter(({ verdict }) => verdict.shard === undefined);
-  const groups = [group(`Table ${plan.table}`, `version ${plan.version}`, table.map(({ at }) => card(shown, at, deeds)))];
-  const shards = [...Map.groupBy(all.filter(({ verdict }) => verdict.shard !== undefined), ({ verdict }) => verdict.shard ?? '')];
-  // What something is to be done about comes first; the order of ids says nothing to people.
-  const busy = (entry: (typeof shards)[number]) => entry[1].some(({ verdict }) => verdict.outcome === 'due' || verdict.outcome === 'held');
-  const sorted = shards.length > SHARDS_AT_ONCE ? [...shards.filter(busy), ...shards.filter((s) => !busy(s))] : shards;
-  for (const [shard, verdicts] of sorted.slice(0, shardsShown)) {
-    groups.push(group(`Shard ${short(shard)}`, '', verdicts.map(({ at }) => card(shown, at, deeds)), shard));
+  const { table, shards, rest } = selection(plan, shardsShown);
+  const groups = [group(`Table ${plan.table}`, `version ${plan.version}`, table.map((at) => card(shown, at, deeds)))];
+  for (const [shard, places] of shards) {
+    groups.push(group(`Shard ${short(shard)}`, '', places.map((at) => card(shown, at, deeds)), shard));
   }
-  if (sorted.length > shardsShown) {
-    groups.push(make('p', 'more', button(`Show ${Math.min(SHARDS_AT_ONCE, sorted.length - shardsShown)} of ${sorted.length - shardsShown} more shards`, more, { id: 'more-shards' })));
+  if (rest > 0) {
+    groups.push(make('p', 'more', button(`Show ${Math.min(SHARDS_AT_ONCE, rest)} of ${rest} more shards`, more, { id: 'more-shards' })));
   }
   if (plan.complaints?.length) groups.push(complaints(plan.complaints));
   return groups;
 }
-
-export { SHARDS_AT_ONCE };
 
 function group(name: string, remark: string, cards: HTMLElement[], title = ''): HTMLElement {
   const heading = make('h3', '', name, remark ? make('span', 'remark', ` ${remark}`) : '');
@@ -112,10 +119,10 @@ function gauge(observed: number, threshold: number): HTMLElement {
   const share = (value: number) => Math.min(100, (value / most) * 100);
   const bar = make('span', 'gauge');
   bar.append(
-    draw('svg', { viewBox: '0 0 100 8', preserveAspectRatio: 'none' },
-      draw('rect', { class: 'rail', y: 2, width: 100, height: 4 }),
-      draw('rect', { class: 'fill', y: 2, width: share(observed), height: 4 }),
-      draw('rect', { class: 'mark', x: share(threshold) - 0.5, width: 1, height: 8 })),
+    draw('svg', {},
+      draw('rect', { class: 'rail', y: 2, width: '100%', height: 4, rx: 2 }),
+      draw('rect', { class: 'fill', y: 2, width: `${share(observed)}%`, height: 4, rx: 2 }),
+      draw('rect', { class: 'mark', x: `${share(threshold)}%`, width: 2, height: 8 })),
   );
   bar.setAttribute('aria-hidden', 'true');
   return bar;
@@ -128,7 +135,7 @@ function flipList(flips: Flip[] | undefined, at_ms: number, id: string, deeds: D
   const items = flips.map((flip, at) => {
     const [text, act] = words(flip, at_ms, deeds);
     const then = make('span', 'then', '→ ', OUTCOMES[flip.then]);
-    const item = make('li', 'flip', make('span', 'case', ...text), ' ', then);
+    const item = make('li', 'flip', make('span', 'case', ...text, ' ', then));
     // The button goes with the list that its deed redraws, so the card takes the focus.
     if (act) {
       const deed = () => { act.run(); document.getElementById(id)?.focus({ preventScroll: true }); };

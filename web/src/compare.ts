@@ -51,39 +51,43 @@ interface Total {
 }
 
 const times = (permille: number) => `${(permille / 1000).toFixed(2)} ×`;
-const TOTALS: Total[] = [
+const WRITTEN: Total[] = [
   { name: 'Rows written', of: (t) => t.rows, show: count },
   { name: 'Bytes written', of: (t) => t.bytes, show: bytes },
   { name: 'Flushes', of: (t) => t.flushes, show: count },
-  { name: 'Folds', of: (t) => t.passes, show: count },
   { name: 'SSTables folded', of: (t) => t.folded, show: count },
-  { name: 'Commits to the table', of: (t) => t.commits, show: count, more: 'worse' },
+  { name: 'Commits by writers', of: (t) => t.commits, show: count },
+  { name: 'Versions kept', of: (t) => t.versions, show: count },
   { name: 'Write amplification', of: (t) => t.write_amplification_permille, show: times, more: 'worse' },
   { name: 'Space amplification', of: (t) => t.space_amplification_permille, show: times, more: 'worse' },
+];
+const WAITED: Total[] = [
   { name: 'Most SSTables not folded', of: (t) => t.unfolded_max, show: count, more: 'worse' },
-  { name: 'Base-only reader behind, half the time', of: (t) => t.staleness.over_time.p50, show: duration, more: 'worse' },
-  { name: 'Base-only reader behind, at worst', of: (t) => t.staleness.over_time.max, show: duration, more: 'worse' },
-  { name: 'Jobs waited, 99 %', of: (t) => t.queue_wait.p99, show: duration, more: 'worse' },
+  { name: 'Base-only reader behind, median', of: (t) => t.staleness.over_time.p50, show: duration, more: 'worse' },
+  { name: 'Base-only reader behind, 99 %', of: (t) => t.staleness.over_time.p99, show: duration, more: 'worse' },
+  { name: 'Base-only reader behind, at most', of: (t) => t.staleness.over_time.max, show: duration, more: 'worse' },
+  { name: 'Jobs waited for a worker, 99 %', of: (t) => t.queue_wait.p99, show: duration, more: 'worse' },
   { name: 'Writes held', of: (t) => t.stalled_ms, show: duration, more: 'worse' },
   { name: 'Failed attempts', of: (t) => t.failures, show: count, more: 'worse' },
-  { name: 'Versions kept', of: (t) => t.versions, show: count },
 ];
 
 /** Totals of one run, or of two with what B has more. */
-export function totalsTable(a: Totals, b: Totals | undefined): HTMLElement {
-  const rows = [...TOTALS, ...jobs(a, b)].map(({ name, of, show, more }) => {
-    const cells: Cell[] = [name, show(of(a))];
-    if (!b) return { cells };
-    const delta = of(b) - of(a);
-    cells.push(show(of(b)), change(delta, of(a), show, more));
-    return { cells, differs: delta !== 0 };
-  });
-  return table(b ? ['Total', 'A', 'B', 'B − A'] : ['Total', 'Value'], rows, 'Totals of the simulation');
+export function totals(a: Totals, b: Totals | undefined): HTMLElement[] {
+  const head = b ? ['', 'A', 'B', 'B − A'] : ['', ''];
+  const part = (title: string, rows: Total[]) => table(head, rows.map((row) => counted(row, a, b)), title);
+  return [part('Written and kept', WRITTEN), part('Readers, writers and queues', WAITED), part('Jobs done', jobs(a, b))];
+}
+
+function counted({ name, of, show, more }: Total, a: Totals, b: Totals | undefined): { cells: Cell[]; differs?: boolean } {
+  const cells: Cell[] = [name, show(of(a))];
+  if (!b) return { cells };
+  const delta = of(b) - of(a);
+  return { cells: [...cells, show(of(b)), change(delta, of(a), show, more)], differs: delta !== 0 };
 }
 
 function jobs(a: Totals, b: Totals | undefined): Total[] {
   const kinds = [...new Set([...Object.keys(a.jobs), ...Object.keys(b?.jobs ?? {})])].sort();
-  return kinds.map((kind) => ({ name: `Jobs done: ${kind}`, of: (t) => t.jobs[kind]?.done ?? 0, show: count }));
+  return kinds.map((kind) => ({ name: kind, of: (t) => t.jobs[kind]?.done ?? 0, show: count }));
 }
 
 /** A difference with its sign, its share, and whether it is for the better. */

@@ -23,15 +23,36 @@ export type Flip = { then: door.Outcome } & (
   | { by: 'release'; what: string }
 );
 
+export type Flips = Record<number, Flip[]>;
+
+/** A plan holds so many verdicts for its table, then so many for each shard. */
+const TABLE_DECISIONS = 5;
+const SHARD_DECISIONS = 3;
 const MORE_MAX = 2 ** 40;
 /** What a knob that is 0 for "off" is tried with. */
 const ON = '7d';
 
-/** For each verdict of `plan`, what would change it; the nearest first. */
-export function flips(asked: Asked, plan: door.Plan, knobs: door.Knob[]): Flip[][] {
+/** What would change each verdict that is `wanted`, by its place in `plan`; the nearest first. */
+export function flips(asked: Asked, plan: door.Plan, knobs: door.Knob[], wanted: number[]): Flips {
   const parsed = isExact(asked.facts) ? (JSON.parse(asked.facts) as Facts) : undefined;
-  const search = new Search(asked, parsed, knobs);
-  return plan.verdicts.map((verdict, at) => search.of(verdict, at));
+  const whole = new Search(asked, parsed, knobs);
+  const alone = new Map<string, Search>();
+  const found: Flips = {};
+  for (const at of wanted) {
+    const verdict = plan.verdicts[at];
+    if (!verdict) continue;
+    const { shard } = verdict;
+    if (shard === undefined || !parsed) {
+      found[at] = whole.of(verdict, at);
+      continue;
+    }
+    // A shard's decisions look at the table and at no other shard, so these questions are short.
+    const facts: Facts = { ...parsed, fragments: undefined, shards: parsed.shards?.filter((one) => one.shard === shard) };
+    const search = alone.get(shard) ?? new Search({ ...asked, facts: JSON.stringify(facts) }, facts, knobs);
+    alone.set(shard, search);
+    found[at] = search.of(verdict, TABLE_DECISIONS + (at - TABLE_DECISIONS) % SHARD_DECISIONS);
+  }
+  return found;
 }
 
 class Search {

@@ -43,19 +43,10 @@ export function drawGantt(canvas: HTMLCanvasElement, rows: string[], frame: Fram
     lane(context, frame.a.jobs, kind, x, frame.range, top + 3, frame.b ? 7 : 14, ink.a, ink);
     if (frame.b) lane(context, frame.b.jobs, kind, x, frame.range, top + 11, 7, ink.b, ink);
   });
-  // Names stand on their row, over what little happens at its beginning.
   context.font = '11px system-ui, sans-serif';
   context.textBaseline = 'middle';
-  rows.forEach((kind, row) => {
-    const text = kind.replace(/^memwal_/, '');
-    const { width: wide } = context.measureText(text);
-    context.fillStyle = ink.sheet;
-    context.globalAlpha = 0.85;
-    context.fillRect(0, row * ROW + 2, wide + 8, ROW - 4);
-    context.globalAlpha = 1;
-    context.fillStyle = ink.soft;
-    context.fillText(text, 2, row * ROW + ROW / 2);
-  });
+  context.fillStyle = ink.soft;
+  rows.forEach((kind, row) => context.fillText(kind.replace(/^memwal_/, ''), 2, row * ROW + ROW / 2, frame.left - 8));
   for (const { at_ms } of frame.a.faults) upright(context, x(at_ms), height, ink.bad, frame, [2, 2]);
   upright(context, x(frame.mark_ms), height, ink.ink, frame, []);
 }

@@ -92,14 +92,13 @@ function fold(shard: Shard, more: number): void {
   shard.compacted_generation = Math.max(newest, folded + more);
 }
 
-/** Small fragments at the end of the table, like its smallest. */
+/** Small fragments at the end of the table, with as many bytes a row as its last. */
 function append(facts: Facts, more: number): void {
   const fragments = (facts.fragments ??= []);
-  const small = fragments.reduce<Fragment | undefined>((a, b) => (a && a.rows <= b.rows ? a : b), undefined);
   const last = fragments.at(-1);
-  const { rows, bytes } = small ?? { rows: SMALL_ROWS };
+  const bytes = last?.bytes === undefined ? {} : { bytes: Math.ceil((last.bytes / Math.max(1, last.rows)) * SMALL_ROWS) };
   for (let at = 1; at <= more; at += 1) {
-    fragments.push({ ...last, id: (last?.id ?? -1) + at, rows, deleted: 0, ...(bytes === undefined ? {} : { bytes }) });
+    fragments.push({ ...last, id: (last?.id ?? -1) + at, rows: SMALL_ROWS, deleted: 0, ...bytes });
   }
 }
 

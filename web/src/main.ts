@@ -1,13 +1,13 @@
 // The page: what is typed changes the state, the planner is asked about it, what it answers is shown.
 
 import * as door from './door';
-import { cards, SHARDS_AT_ONCE } from './cards';
+import { SHARDS_AT_ONCE, cards, selection } from './cards';
 import { knobTable, verdictTable } from './compare';
 import { find, make, say, swap } from './dom';
 import { evaluate } from './evaluate';
 import type { View } from './evaluate';
 import { flips } from './flips';
-import type { Asked, Flip } from './flips';
+import type { Asked, Flips } from './flips';
 import { PolicyPanel } from './policy-panel';
 import { Runner, Stale } from './runner';
 import { Broken, decode, isLink } from './share';
@@ -18,7 +18,9 @@ import { TablePanel } from './table';
 import { LATER, caseOf, planOf, whatIfTable } from './whatif';
 import { headline, staleness, tally } from './words';
 
-/** Facts of more characters are asked about in a worker: a keystroke must not wait for a hundred plans. */
+/** What would change more than so many verdicts, or a table of so many characters, is asked for in a
+ * worker: a keystroke must not wait for a thousand plans. */
+const QUICK_VERDICTS = 20;
 const QUICK_CHARS = 20_000;
 
 const page = {
@@ -51,7 +53,7 @@ class Page {
   readonly #simulation = new SimulationPart(this.store, this.#description);
   readonly #runner = new Runner();
   #shards = SHARDS_AT_ONCE;
-  #last: { state: State; view: View; flips: Flip[][] | undefined } | undefined;
+  #last: { state: State; view: View; flips: Flips | undefined } | undefined;
 
   async start(): Promise<void> {
     page.later.max = String(LATER.length - 1);
@@ -100,11 +102,13 @@ class Page {
     this.#simulation.show(state, view);
   }
 
-  #flips(state: State, view: View, plan: door.Plan): Flip[][] | undefined {
+  #flips(state: State, view: View, plan: door.Plan): Flips | undefined {
     const asked: Asked = { facts: view.facts?.text ?? '', set: shown(state), now_ms: state.now_ms, trigger: state.trigger };
     const { knobs } = this.#description;
-    if (asked.facts.length <= QUICK_CHARS) return flips(asked, plan, knobs);
-    this.#runner.ask({ task: 'flips', asked, plan, knobs }).then((done) => {
+    const { table, shards } = selection(plan, this.#shards);
+    const wanted = [...table, ...shards.flatMap(([, places]) => places)];
+    if (wanted.length <= QUICK_VERDICTS && asked.facts.length <= QUICK_CHARS) return flips(asked, plan, knobs, wanted);
+    this.#runner.ask({ task: 'flips', asked, plan, knobs, wanted }).then((done) => {
       if (!('flips' in done) || this.#last?.state !== state) return;
       this.#last.flips = done.flips;
       this.#draw();
@@ -125,6 +129,7 @@ class Page {
     const deeds = { go: (ms: number) => this.store.update({ now_ms: Math.ceil(ms / 1000) * 1000 }), set: (set: door.Changes) => this.store.policy({ ...shown(state), ...set }) };
     swap(page.verdicts, ...cards({ plan, flips, other: other?.answer?.plan, names }, deeds, this.#shards, () => {
       this.#shards += SHARDS_AT_ONCE;
+      if (this.#last) this.#last.flips = this.#flips(state, view, plan);
       this.#draw();
     }));
     this.#compare(state, view);
@@ -142,14 +147,14 @@ class Page {
     swap(page.compared, knobTable(a, b, this.#description.knobs), one && two ? verdictTable(one, two) : make('p', 'hint', 'One of the policies has a value that is refused.'));
   }
 
-  #whatIf({ more, later_ms, now_ms, trigger }: State, facts: door.Json, policy: door.Policy, plan: door.Plan, flips: Flip[][] | undefined): void {
+  #whatIf({ more, later_ms, now_ms, trigger }: State, facts: door.Json, policy: door.Policy, plan: door.Plan, flips: Flips | undefined): void {
     const what = { more, later_ms };
     page.more.value = String(more);
     page.later.value = String(Math.max(0, LATER.indexOf(later_ms)));
     say(page.moreText, more === 0 ? 'none' : String(more));
     say(page.laterText, later_ms === 0 ? 'now' : caseOf({ more: 0, later_ms }));
     const then = planOf(facts, policy, now_ms, trigger, what);
-    swap(page.whatIf, then ? whatIfTable(plan, then, flips, what) : make('p', 'hint', 'These facts hold numbers that are too large to be changed here; time can be.'));
+    swap(page.whatIf, then ? whatIfTable(plan, then, flips) : make('p', 'hint', 'These facts hold numbers that are too large to be changed here; time can be.'));
     page.whatIfSection.hidden = false;
   }
 

@@ -5,7 +5,8 @@ import { button, find, make, say, swap } from './dom';
 import type { View } from './evaluate';
 import { ganttLabel, jobsAt } from './gantt';
 import { KnobForm } from './knobs';
-import { totalsTable } from './compare';
+import { totals } from './compare';
+import { workloadGroupOf } from './policy';
 import { Runner, Stale } from './runner';
 import type { State, Store } from './state';
 import { Charts } from './timeline';
@@ -60,9 +61,8 @@ export class SimulationPart {
     this.#charts = new Charts(find('charts', HTMLElement), page.gantt, (ms, chosen) => this.#look(ms, chosen));
     this.#charts.frames();
     const { knobs, presets } = description.workload;
-    this.#form = new KnobForm(page.form, 'workload', knobs, () => 'Every setting of the workload', (key, text) => this.#knob(key, text));
-    page.form.querySelector('details')?.removeAttribute('open');
-    page.preset.replaceChildren(new Option('The defaults', ''), ...presets.map(({ name }) => new Option(capital(name.replaceAll('_', ' ')), name)));
+    this.#form = new KnobForm(page.form, 'workload', knobs, workloadGroupOf, (key, text) => this.#knob(key, text));
+    page.preset.replaceChildren(...presets.map(({ name }) => new Option(capital(name.replaceAll('-', ' ')), name)));
     page.span.replaceChildren(...SPANS.map((span) => new Option(duration(span), String(span))));
     this.#listen();
   }
@@ -86,25 +86,27 @@ export class SimulationPart {
   #knob(key: string, text: string | undefined): void {
     const { run } = this.store.state;
     const { [key]: _, ...rest } = run.set;
-    const standard = this.#standard()[key] ?? this.description.workload.knobs.find((knob) => knob.key === key)?.text;
+    const standard = this.#preset()?.set[key] ?? this.description.workload.knobs.find((knob) => knob.key === key)?.text;
     this.store.run({ set: text === undefined || text === standard ? rest : { ...rest, [key]: text } });
   }
 
-  /** What the chosen preset sets. */
-  #standard(): door.Changes {
-    return this.description.workload.presets.find(({ name }) => name === this.store.state.run.preset)?.set ?? {};
+  /** The chosen preset; at first the one that sets nothing. */
+  #preset(): door.Description['workload']['presets'][number] | undefined {
+    const { presets } = this.description.workload;
+    const { preset } = this.store.state.run;
+    return presets.find(({ name, set }) => (preset === '' ? Object.keys(set).length === 0 : name === preset));
   }
 
   /** Shows the form, and runs what changed. */
   show(state: State, view: View): void {
     const { run } = state;
-    const preset = this.description.workload.presets.find(({ name }) => name === run.preset);
-    page.preset.value = preset ? run.preset : '';
-    say(page.presetHelp, preset?.help ?? 'A steady stream of rows, as the planner describes it by default.');
+    const preset = this.#preset();
+    page.preset.value = preset?.name ?? '';
+    say(page.presetHelp, preset?.help ?? '');
     page.span.value = String(run.duration_ms);
     if (page.seed !== document.activeElement) page.seed.value = String(run.seed);
     page.table.checked = run.table;
-    this.#form.show({ set: run.set, standard: this.#standard(), refused: view.workloadRefused, notes: [] });
+    this.#form.show({ set: run.set, standard: this.#preset()?.set ?? {}, refused: view.workloadRefused, notes: [] });
     swap(page.faultList, ...run.faults.map((fault, at) => this.#fault(fault, at)));
     this.#run(state, view);
   }
@@ -167,7 +169,8 @@ export class SimulationPart {
     page.cursor.step = String(Math.max(1, a.samples.every_ms));
     this.#charts.show(a, b);
     page.gantt.setAttribute('aria-label', ganttLabel(a));
-    swap(page.totals, totalsTable(a.totals, b?.totals));
+    page.totals.classList.toggle('two', b !== undefined);
+    swap(page.totals, ...totals(a.totals, b?.totals));
     say(page.status, `${duration(a.duration_ms)} simulated in ${Math.max(1, Math.round(took_ms))} ms. ${bound(a)}`);
     this.#look(Math.min(this.#cursor_ms, a.duration_ms), true);
   }

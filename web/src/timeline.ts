@@ -12,25 +12,31 @@ interface Panel {
   help: string;
   series: [SampleName, string][];
   show: (value: number) => string;
+  /** Distances between marks of the value axis. */
+  steps: number[];
 }
 
+/** Distances between marks of a time axis, milliseconds. */
+const STEPS = [1, 2, 5, 10, 15, 30].map((s) => s * 1_000).concat(
+  [1, 2, 5, 10, 15, 30].map((m) => m * 60_000),
+  [1, 2, 3, 6, 12].map((h) => h * 3_600_000),
+  [1, 2, 5, 10, 20, 50, 100, 200, 500].map((d) => d * 86_400_000),
+);
+const TENS = Array.from({ length: 16 }, (_, at) => [1, 2, 5].map((digit) => digit * 10 ** at)).flat();
+const TWOS = Array.from({ length: 52 }, (_, at) => 2 ** at);
+
 const PANELS: Panel[] = [
-  { title: 'SSTables not folded', help: 'all shards', series: [['unfolded', '']], show: count },
-  { title: 'A base-only reader is behind', help: 'age of the oldest row it misses', series: [['staleness_ms', '']], show: duration },
-  { title: 'Fragments', help: 'dashed: small ones', series: [['fragments', ''], ['small_fragments', 'small']], show: count },
-  { title: 'Unindexed rows', help: 'of the index that lacks most', series: [['unindexed_rows', '']], show: count },
-  { title: 'On storage', help: 'dashed: garbage', series: [['disk_bytes', ''], ['garbage_bytes', 'garbage']], show: bytes },
-  { title: 'Jobs running', help: 'dashed: waiting for a worker', series: [['running', ''], ['queued', 'waiting']], show: count },
+  { title: 'SSTables not folded', help: 'all shards', series: [['unfolded', '']], show: count, steps: TENS },
+  { title: 'A base-only reader is behind', help: 'age of the oldest row it misses', series: [['staleness_ms', '']], show: duration, steps: STEPS },
+  { title: 'Fragments', help: 'dashed: small ones', series: [['fragments', ''], ['small_fragments', 'small']], show: count, steps: TENS },
+  { title: 'Unindexed rows', help: 'of the index that lacks most', series: [['unindexed_rows', '']], show: count, steps: TENS },
+  { title: 'On storage', help: 'dashed: garbage', series: [['disk_bytes', ''], ['garbage_bytes', 'garbage']], show: bytes, steps: TWOS },
+  { title: 'Jobs running', help: 'dashed: waiting for a worker', series: [['running', ''], ['queued', 'waiting']], show: count, steps: TENS },
 ];
 
-const AXIS = 58;
-/** Distances between marks of the time axis, milliseconds. */
-const STEPS = [1, 5, 15, 30].map((s) => s * 1_000).concat(
-  [1, 5, 15, 30].map((m) => m * 60_000),
-  [1, 3, 6, 12].map((h) => h * 3_600_000),
-  [1, 2, 5, 10, 20, 50, 100].map((d) => d * 86_400_000),
-);
-
+const AXIS = 62;
+/** Where the jobs begin, after the names of their kinds. */
+const JOBS = 110;
 interface Plotted { plot: uPlot; panel: Panel; readout: HTMLElement; frame: HTMLElement }
 
 export interface Range { min: number; max: number }
@@ -64,7 +70,7 @@ export class Charts {
 
   /** Empty frames, so that nothing moves when the first run is done. */
   frames(): void {
-    const frames = PANELS.map(({ title, help }) => make('figure', 'panel', make('figcaption', '', make('b', '', title), make('span', 'hint', ` ${help} `), make('span', 'number readout')), make('div', 'plot')));
+    const frames = PANELS.map(({ title, help }) => make('figure', 'panel', make('figcaption', '', make('b', '', title), make('span', 'number readout'), make('span', 'hint', help)), make('div', 'plot')));
     this.root.replaceChildren(...frames);
   }
 
@@ -109,13 +115,13 @@ export class Charts {
   /** The values at a moment, for people and screen readers. */
   values(ms: number): string {
     const at = this.#entry(ms);
-    return PANELS.map((panel) => `${panel.title} ${this.#values(panel, at)}`).join('; ');
+    return PANELS.map((panel) => `${panel.title} ${this.#values(panel, at).join(' and ')}`).join('; ');
   }
 
   #at(left: number): number {
-    const width = this.gantt.clientWidth - AXIS - 8;
+    const width = this.gantt.clientWidth - JOBS - 8;
     const { min, max } = this.#range;
-    return Math.round(Math.min(max, Math.max(min, min + ((left - AXIS) / width) * (max - min))));
+    return Math.round(Math.min(max, Math.max(min, min + ((left - JOBS) / width) * (max - min))));
   }
 
   #zoomTo(range: Range): void {
@@ -169,7 +175,7 @@ export class Charts {
       scales: { x: { time: false, range: () => [this.#range.min, this.#range.max] }, y: { range: (_, __, max) => [0, Math.max(max, 1) * 1.08] } },
       axes: [
         { ...axis, size: 24, incrs: STEPS, space: 64, values: (_, values) => values.map((ms) => (ms === 0 ? '0' : duration(ms))) },
-        { ...axis, size: AXIS, space: 32, values: (_, values) => values.map((value) => (Number.isInteger(value) ? panel.show(value) : '')) },
+        { ...axis, size: AXIS, space: 28, incrs: panel.steps, values: (_, values) => values.map((value) => (value === 0 ? '0' : panel.show(value))) },
       ],
       series: [{}, ...lines(ink.a), ...(this.#b ? lines(ink.b) : [])],
       hooks: {
@@ -214,15 +220,20 @@ export class Charts {
     return found < 0 ? ends.length - 1 : found;
   }
 
-  #values({ series, show }: Panel, at: number): string {
-    const of = (run: Timeline) => series.map(([name, word]) => `${show(run.samples[name][at] ?? 0)}${word ? ` ${word}` : ''}`).join(', ');
-    if (!this.#a) return '';
-    return this.#b ? `A ${of(this.#a)} · B ${of(this.#b)}` : of(this.#a);
+  /** One text a run. */
+  #values({ series, show }: Panel, at: number): string[] {
+    const runs = [this.#a, this.#b].filter((run): run is Timeline => run !== undefined);
+    const values = (run: Timeline) => series.map(([name, word]) => `${show(run.samples[name][at] ?? 0)}${word ? ` ${word}` : ''}`).join(', ');
+    return runs.map((run, side) => (runs.length > 1 ? `${side === 0 ? 'A' : 'B'} ${values(run)}` : values(run)));
   }
 
   #read(): void {
     const at = this.#entry(this.#hover_ms ?? this.#mark_ms);
-    for (const { panel, readout } of this.#plots) say(readout, this.#values(panel, at));
+    for (const { panel, readout } of this.#plots) {
+      const texts = this.#values(panel, at);
+      if (readout.childElementCount !== texts.length) readout.replaceChildren(...texts.map((_, side) => make('span', side === 0 ? 'of-a' : 'of-b')));
+      texts.forEach((text, side) => say(readout.children[side] as HTMLElement, text));
+    }
   }
 
   /** The mark, and what went wrong on purpose. */
@@ -249,7 +260,8 @@ export class Charts {
     const [a, b] = [this.#a, this.#b];
     if (!a) return;
     const rows = ganttRows(a, b);
-    drawGantt(this.gantt, rows, { a, b, range: this.#range, mark_ms: this.#mark_ms, left: AXIS, right: 8 }, colours(this.root));
+    this.root.dataset.range = `${Math.round(this.#range.min)} ${Math.round(this.#range.max)}`;
+    drawGantt(this.gantt, rows, { a, b, range: this.#range, mark_ms: this.#mark_ms, left: JOBS, right: 8 }, colours(this.root));
   }
 
   #resize(): void {

@@ -3,7 +3,7 @@
 import * as door from './door';
 import { make } from './dom';
 import { badge } from './cards';
-import type { Flip } from './flips';
+import type { Flip, Flips } from './flips';
 import { grow } from './grow';
 import type { Facts } from './grow';
 import { isExact } from './json';
@@ -41,8 +41,8 @@ export function caseOf({ more, later_ms }: Case): string {
 }
 
 /** Now and then, a row each verdict. */
-export function whatIfTable(now: door.Plan, then: door.Plan, flips: Flip[][] | undefined, what: Case): HTMLElement {
-  const head = ['Decision', 'Now', capitalOf(what), 'Starts'].map((title) => {
+export function whatIfTable(now: door.Plan, then: door.Plan, flips: Flips | undefined): HTMLElement {
+  const head = ['Decision', 'Now', 'Then'].map((title) => {
     const cell = make('th', '', title);
     cell.scope = 'col';
     return cell;
@@ -51,20 +51,17 @@ export function whatIfTable(now: door.Plan, then: door.Plan, flips: Flip[][] | u
     const later = then.verdicts[at];
     const name = make('th', '', DECISIONS[verdict.decision]?.name ?? verdict.decision, verdict.shard ? make('span', 'remark', ` ${short(verdict.shard)}`) : '');
     name.scope = 'row';
-    const row = make('tr', '', name, make('td', '', badge(verdict.outcome)), make('td', '', later ? badge(later.outcome) : ''), make('td', 'starts', starts(verdict, flips?.[at], now.at_ms)));
+    const when = starts(verdict, flips?.[at], now.at_ms);
+    if (when) name.append(make('span', 'starts', `starts ${when}`));
+    const row = make('tr', '', name, make('td', '', badge(verdict.outcome)), make('td', '', later ? badge(later.outcome) : ''));
     row.classList.toggle('differs', later !== undefined && later.outcome !== verdict.outcome);
     return row;
   });
   return make('table', '', make('thead', '', make('tr', '', ...head)), make('tbody', '', ...rows));
 }
 
-function capitalOf(what: Case): string {
-  return what.more === 0 && what.later_ms === 0 ? 'At the sliders' : caseOf(what).replace(/^./, (letter) => letter.toUpperCase());
-}
-
 /** `after 2 more SSTables, or in 41 min`. */
 export function starts(verdict: door.Verdict, flips: Flip[] | undefined, now_ms: number): string {
-  if (verdict.outcome === 'due') return 'now';
   if (verdict.outcome !== 'not_due' || !flips) return '';
   const ways = flips.flatMap((flip) => {
     if (flip.then !== 'due') return [];

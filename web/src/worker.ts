@@ -3,13 +3,13 @@
 import * as door from './door';
 import type { Simulation, Timeline } from './door';
 import { flips } from './flips';
-import type { Asked, Flip } from './flips';
+import type { Asked, Flips } from './flips';
 
 export type Task =
   | { task: 'simulate'; simulation: Omit<Simulation, 'facts'> & { facts?: string } }
-  | { task: 'flips'; asked: Asked; plan: door.Plan; knobs: door.Knob[] };
+  | { task: 'flips'; asked: Asked; plan: door.Plan; knobs: door.Knob[]; wanted: number[] };
 
-export type Done = { id: number } & ({ timeline: Timeline } | { flips: Flip[][] } | { refused: string } | { broken: string });
+export type Done = { id: number } & ({ timeline: Timeline } | { flips: Flips } | { refused: string } | { broken: string });
 
 const ready = door.open().then(
   () => postMessage('ready'),
@@ -23,7 +23,7 @@ addEventListener('message', ({ data }: MessageEvent<Task & { id: number }>) => {
 function answer(task: Task & { id: number }): Done {
   const { id } = task;
   try {
-    if (task.task === 'flips') return { id, flips: flips(task.asked, task.plan, task.knobs) };
+    if (task.task === 'flips') return { id, flips: flips(task.asked, task.plan, task.knobs, task.wanted) };
     const { facts, ...rest } = task.simulation;
     const { start_ms, duration_ms, samples, jobs, jobs_left_out, faults, totals } = door.simulate({ ...rest, facts: facts === undefined ? undefined : new door.Json(facts) });
     // The rest of the answer (facts, plan) may be large, and nobody looks at it.
