@@ -307,13 +307,9 @@ impl Clock<'_> {
             rows: Some(newest.rows.saturating_add(newest.tombstones)),
             flushed_at_ms: Some(now),
         });
-        shard.garbage.get_or_insert_default().push(GarbageFacts {
-            kind: GarbageKind::WalEntry,
-            path: format!("wal/simulated_{log}"),
-            position: log,
-            bytes,
-            since_ms: Some(now),
-        });
+        let (kind, path) = (GarbageKind::WalEntry, format!("wal/simulated_{log}"));
+        let entry = GarbageFacts { kind, path, position: log, bytes, since_ms: Some(now) };
+        self.world.garbage.log(at, shard, entry);
         let first_ms = self.start_ms.saturating_add(first);
         self.world.unfolded[at].push(Extra { generation, first_ms, written });
         self.world.flushed = true;

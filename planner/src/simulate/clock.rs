@@ -36,6 +36,8 @@ pub fn run(simulation: &Simulation) -> Result<Timeline, Unfit> {
 pub(super) struct Clock<'a> {
     pub(super) simulation: &'a Simulation,
     pub(super) start_ms: u64,
+    /// Of the table's own policy.
+    grace_ms: u64,
     pub(super) now_ms: u64,
     /// By how much the machine's clock was put back.
     pub(super) back_ms: u64,
@@ -84,7 +86,8 @@ impl<'a> Clock<'a> {
             Fault::Burst { at_ms, for_ms, times } => Some((*at_ms, at_ms.saturating_add(*for_ms), *times)),
             _ => None,
         });
-        let age_ms_max = simulation.policy.for_table(&facts.overrides).policy.age_ms_max;
+        let own = simulation.policy.for_table(&facts.overrides).policy;
+        let (age_ms_max, grace_ms) = (own.age_ms_max, own.grace_ms);
         let takes = |shard: &crate::facts::ShardFacts| shard.status == ShardStatus::Active && !shard.detached;
         let each = facts.shards.iter().enumerate();
         let targets: Vec<usize> = each.filter(|(_, shard)| takes(shard)).map(|(at, _)| at).collect();
@@ -97,6 +100,7 @@ impl<'a> Clock<'a> {
         let mut clock = Self {
             simulation,
             start_ms,
+            grace_ms,
             now_ms: 0,
             back_ms: 0,
             world: World::new(workload, facts, start_ms),
@@ -221,7 +225,10 @@ impl<'a> Clock<'a> {
         self.show_open();
         let walks = self.walked_at_ms.is_none_or(|at| now.saturating_sub(at) >= policy.agent.sweep_ms);
         let unwalked: Vec<_> = match walks {
-            true => Vec::new(),
+            true => {
+                self.world.garbage.surface(&mut self.world.facts, self.grace_ms, now);
+                Vec::new()
+            }
             false => self.world.facts.shards.iter_mut().map(|shard| shard.garbage.take()).collect(),
         };
         let plan = self.plan(now, trigger);
@@ -279,7 +286,7 @@ impl<'a> Clock<'a> {
         self.writer.advance(left);
         self.now_ms = left;
         self.note();
-        self.world.show_kept();
+        self.world.garbage.show(&mut self.world.facts);
         self.show_open();
         let plan = plan_table(&self.world.facts, self.policy(), self.wall_ms(), Trigger::Tick);
         self.records.totals.steps = self.steps;

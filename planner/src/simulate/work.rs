@@ -4,11 +4,12 @@ use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 use super::base::{self, Moved};
 use super::disk::Disk;
+use super::garbage::Garbage;
 use super::rows::{Newest, Skew, Written, share};
 use super::series::State;
 use super::workload::Workload;
 use crate::decision::compaction::left_of;
-use crate::facts::{FragmentFacts, GarbageFacts, GarbageKind, ShardFacts, SsTableFacts, TableFacts};
+use crate::facts::{FragmentFacts, GarbageKind, ShardFacts, SsTableFacts, TableFacts};
 use crate::job::{IndexOp, JobSpec, SsTableId};
 use crate::pick::rewrite;
 use crate::policy::Policy;
@@ -40,9 +41,7 @@ pub(super) struct World {
     pub(super) disk: Disk,
     /// By shard, oldest first: the SSTables that are not folded.
     pub(super) unfolded: Vec<Vec<Extra>>,
-    /// By shard: garbage that a retained version needs. Planning would look at each of it every time.
-    kept: Vec<Vec<GarbageFacts>>,
-    kept_bytes: u64,
+    pub(super) garbage: Garbage,
     /// Of fragments and indexes, as they were counted last.
     base_bytes: u64,
     /// By shard: the newest generation, and the newest entry of its log.
@@ -75,8 +74,7 @@ impl World {
             workload: workload.clone(),
             disk: Disk::new(&facts, workload.index_row_bytes, start_ms),
             unfolded: unfolded.collect(),
-            kept: alloc::vec![Vec::new(); facts.shards.len()],
-            kept_bytes: 0,
+            garbage: Garbage::new(facts.shards.len()),
             base_bytes: 0,
             newest: facts.shards.iter().map(newest).collect(),
             flushed: true,
@@ -224,7 +222,7 @@ impl World {
             rows -= part;
         }
         self.disk.commit(&mut self.facts, now_ms);
-        self.keep();
+        self.garbage.keep(&mut self.facts, now_ms);
         self.changed = true;
     }
 
@@ -324,7 +322,7 @@ impl World {
         if self.facts.version > before {
             self.disk.commit(&mut self.facts, now_ms);
         }
-        self.keep();
+        self.garbage.keep(&mut self.facts, now_ms);
         self.changed = true;
     }
 
@@ -347,33 +345,6 @@ impl World {
         let shards: usize = self.facts.shards.iter().map(of).sum();
         let base = if base { self.facts.fragments.as_ref().map_or(0, Vec::len) * 4 } else { 0 };
         (shards + base + indexes) as u64
-    }
-
-    /// Sets aside garbage that a retained version needs, and takes back what none needs any more.
-    fn keep(&mut self) {
-        for (shard, kept) in self.facts.shards.iter_mut().zip(&mut self.kept) {
-            let retained = shard.retained_generation.unwrap_or(0);
-            let needed = |file: &GarbageFacts| file.kind == GarbageKind::SsTable && file.position > retained;
-            let garbage = shard.garbage.get_or_insert_default();
-            if garbage.iter().any(needed) {
-                let (more, rest) = core::mem::take(garbage).into_iter().partition(needed);
-                let more: Vec<GarbageFacts> = more;
-                self.kept_bytes = more.iter().map(|file| file.bytes).fold(self.kept_bytes, u64::saturating_add);
-                kept.extend(more);
-                *garbage = rest;
-            }
-            let free = kept.iter().take_while(|file| file.position <= retained).count();
-            let bytes = kept[..free].iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-            self.kept_bytes = self.kept_bytes.saturating_sub(bytes);
-            garbage.extend(kept.drain(..free));
-        }
-    }
-
-    /// Garbage that was set aside is garbage like any other.
-    pub(super) fn show_kept(&mut self) {
-        for (shard, kept) in self.facts.shards.iter_mut().zip(&mut self.kept) {
-            shard.garbage.get_or_insert_default().append(kept);
-        }
     }
 
     /// Counts what is there, as far as it has changed.
@@ -405,7 +376,7 @@ impl World {
     }
 
     fn count_shards(&self, state: &mut State) {
-        let (mut listed, mut garbage) = (0u64, self.disk.old_bytes.saturating_add(self.kept_bytes));
+        let (mut listed, mut garbage) = (0u64, self.disk.old_bytes.saturating_add(self.garbage.bytes));
         state.shards.clear();
         for shard in &self.facts.shards {
             let (mut many, mut bytes) = (0, 0u64);
