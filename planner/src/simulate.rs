@@ -6,6 +6,7 @@ mod base;
 mod clock;
 mod disk;
 mod faults;
+mod garbage;
 mod knobs;
 mod queue;
 mod records;

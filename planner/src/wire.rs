@@ -22,6 +22,7 @@ pub mod packed;
 mod timeline;
 
 use alloc::{
+    boxed::Box,
     collections::BTreeMap,
     format,
     string::{String, ToString},
@@ -34,7 +35,6 @@ use crate::decision::{SHARD, TABLE};
 use crate::facts::TableFacts;
 use crate::plan::{Plan, Trigger, plan_table};
 use crate::policy::{KNOBS, Knob, Policy};
-use crate::simulate::{self, Simulation, Workload};
 use crate::{check, draw};
 
 /// Largest request, bytes.
@@ -94,28 +94,7 @@ enum Request {
         set: BTreeMap<String, String>,
     },
     /// One table over time.
-    Simulate {
-        #[serde(default)]
-        workload: Workload,
-        #[serde(default)]
-        policy: Policy,
-        #[serde(default)]
-        facts: Option<TableFacts>,
-        /// Milliseconds since the epoch.
-        #[serde(default)]
-        start_ms: Option<u64>,
-        #[serde(default)]
-        duration_ms: Option<u64>,
-        #[serde(default)]
-        seed: u64,
-        #[serde(default)]
-        faults: Vec<simulate::Fault>,
-        #[serde(default)]
-        samples: Option<u64>,
-        /// Whether it is drawn, too.
-        #[serde(default)]
-        draw: bool,
-    },
+    Simulate(Box<timeline::Ask>),
 }
 
 /// What every planner says of itself; a host reads it when it loads one. A planner may say more.
@@ -217,13 +196,7 @@ fn answer(request: Request) -> Result<Value, Fault> {
             Ok(json!({ "facts": facts, "plan": plan }))
         }
         Request::Workload { preset, set } => timeline::workload(preset.as_deref(), &set),
-        Request::Simulate { workload, policy, facts, start_ms, duration_ms, seed, faults, samples, draw } => {
-            let defaults = Simulation::default();
-            let (duration_ms, samples) =
-                (duration_ms.unwrap_or(defaults.duration_ms), samples.unwrap_or(defaults.samples));
-            let simulation = Simulation { workload, policy, facts, start_ms, duration_ms, seed, faults, samples };
-            timeline::simulate(&simulation, draw)
-        }
+        Request::Simulate(ask) => timeline::simulate(*ask),
     }
 }
 

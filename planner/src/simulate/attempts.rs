@@ -27,7 +27,10 @@ impl Clock<'_> {
                 Fault::CommitConflict { .. } => self.conflicts += 1,
                 // Its rows come with the others.
                 Fault::Burst { .. } => {}
-                Fault::ClockBack { by_ms, .. } => self.back_ms = self.back_ms.saturating_add(by_ms),
+                Fault::ClockBack { by_ms, .. } => {
+                    self.back_ms = self.back_ms.saturating_add(by_ms);
+                    self.table_moved = true;
+                }
                 Fault::DiskFull { .. } => self.full_until_ms = self.full_until_ms.max(until),
                 Fault::RegistryAway { .. } => self.away_until_ms = self.away_until_ms.max(until),
             }
@@ -55,10 +58,12 @@ impl Clock<'_> {
                 let until = self.waits_until(job);
                 if now < until {
                     self.wake_at_ms = Some(self.wake_at_ms.map_or(until, |at| at.min(until)));
+                    self.table_moved |= job.shard().is_none();
                     continue;
                 }
                 let why = why(job, reasons);
-                self.queue.push(job, verdict.decision, why, self.now_ms);
+                let taken = self.queue.push(job, verdict.decision, why, self.now_ms);
+                self.table_moved |= taken && job.shard().is_none();
             }
         }
     }
@@ -224,6 +229,7 @@ impl Clock<'_> {
         let open = self.queue.open.remove(at);
         let now = self.wall_ms();
         let agent = &self.policy().agent;
+        self.table_moved |= !matches!(open.spec, JobSpec::Retire { .. } | JobSpec::Collect { .. });
         if outcome == JobOutcome::Conflict {
             let (times, until) = self.lost.entry(open.kind.clone()).or_default();
             *times += 1;
@@ -281,6 +287,7 @@ impl Clock<'_> {
         self.records.wrote("commit", written.rows().saturating_mul(row_bytes));
         self.records.totals.commits += 1;
         self.world.commit(written, now);
+        self.table_moved = true;
         self.change();
     }
 
@@ -300,13 +307,9 @@ impl Clock<'_> {
             rows: Some(newest.rows.saturating_add(newest.tombstones)),
             flushed_at_ms: Some(now),
         });
-        shard.garbage.get_or_insert_default().push(GarbageFacts {
-            kind: GarbageKind::WalEntry,
-            path: format!("wal/simulated_{log}"),
-            position: log,
-            bytes,
-            since_ms: Some(now),
-        });
+        let (kind, path) = (GarbageKind::WalEntry, format!("wal/simulated_{log}"));
+        let entry = GarbageFacts { kind, path, position: log, bytes, since_ms: Some(now) };
+        self.world.garbage.log(at, shard, entry);
         let first_ms = self.start_ms.saturating_add(first);
         self.world.unfolded[at].push(Extra { generation, first_ms, written });
         self.world.flushed = true;

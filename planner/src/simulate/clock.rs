@@ -12,7 +12,7 @@ use super::work::World;
 use super::writer::Writer;
 use crate::agent::{Agent, Effect, Event};
 use crate::facts::ShardStatus;
-use crate::plan::{Hold, Outcome, Plan, Trigger, plan_table};
+use crate::plan::{Hold, Outcome, Plan, Trigger, Verdict, plan_shard, plan_table};
 use crate::policy::Policy;
 
 /// Most events of a simulation.
@@ -36,6 +36,8 @@ pub fn run(simulation: &Simulation) -> Result<Timeline, Unfit> {
 pub(super) struct Clock<'a> {
     pub(super) simulation: &'a Simulation,
     pub(super) start_ms: u64,
+    /// Of the table's own policy.
+    grace_ms: u64,
     pub(super) now_ms: u64,
     /// By how much the machine's clock was put back.
     pub(super) back_ms: u64,
@@ -55,6 +57,10 @@ pub(super) struct Clock<'a> {
     pub(super) notice_ms: Option<u64>,
     /// When time alone makes something due, by the machine's clock.
     pub(super) wake_at_ms: Option<u64>,
+    /// Since the last plan something has moved that the table's decisions look at.
+    pub(super) table_moved: bool,
+    /// When time alone changes one of them, by the machine's clock.
+    table_due_at_ms: Option<u64>,
     /// When the table was last evaluated, and its folders walked, by the machine's clock.
     tried_at_ms: Option<u64>,
     pub(super) walked_at_ms: Option<u64>,
@@ -80,7 +86,8 @@ impl<'a> Clock<'a> {
             Fault::Burst { at_ms, for_ms, times } => Some((*at_ms, at_ms.saturating_add(*for_ms), *times)),
             _ => None,
         });
-        let age_ms_max = simulation.policy.for_table(&facts.overrides).policy.age_ms_max;
+        let own = simulation.policy.for_table(&facts.overrides).policy;
+        let (age_ms_max, grace_ms) = (own.age_ms_max, own.grace_ms);
         let takes = |shard: &crate::facts::ShardFacts| shard.status == ShardStatus::Active && !shard.detached;
         let each = facts.shards.iter().enumerate();
         let targets: Vec<usize> = each.filter(|(_, shard)| takes(shard)).map(|(at, _)| at).collect();
@@ -93,6 +100,7 @@ impl<'a> Clock<'a> {
         let mut clock = Self {
             simulation,
             start_ms,
+            grace_ms,
             now_ms: 0,
             back_ms: 0,
             world: World::new(workload, facts, start_ms),
@@ -106,6 +114,8 @@ impl<'a> Clock<'a> {
             conflicts: 0,
             notice_ms: None,
             wake_at_ms: None,
+            table_moved: true,
+            table_due_at_ms: None,
             tried_at_ms: None,
             walked_at_ms: None,
             ticked_ms: None,
@@ -215,24 +225,43 @@ impl<'a> Clock<'a> {
         self.show_open();
         let walks = self.walked_at_ms.is_none_or(|at| now.saturating_sub(at) >= policy.agent.sweep_ms);
         let unwalked: Vec<_> = match walks {
-            true => Vec::new(),
+            true => {
+                self.world.garbage.surface(&mut self.world.facts, self.grace_ms, now);
+                Vec::new()
+            }
             false => self.world.facts.shards.iter_mut().map(|shard| shard.garbage.take()).collect(),
         };
-        self.work += self.world.size();
-        let plan = plan_table(&self.world.facts, policy, now, trigger);
+        let plan = self.plan(now, trigger);
         for (shard, garbage) in self.world.facts.shards.iter_mut().zip(unwalked) {
             shard.garbage = garbage;
         }
         if walks {
             self.walked_at_ms = Some(now);
         }
-        let times = plan.verdicts.iter().filter_map(|verdict| match &verdict.outcome {
-            Outcome::NotDue { due_at_ms, .. } => *due_at_ms,
-            Outcome::Held { hold: Hold::Failing { until_ms, .. }, .. } => Some(*until_ms),
-            _ => None,
-        });
-        self.wake_at_ms = times.min();
+        self.wake_at_ms = self.table_due_at_ms.into_iter().chain(wake_at_ms(plan.verdicts.iter())).min();
         plan
+    }
+
+    /// What the planner says. Of a base in which nothing has moved, and whose decisions time alone has not
+    /// changed, only the shards are asked: the other verdicts would be those of the plan before.
+    fn plan(&mut self, now: u64, trigger: Trigger) -> Plan {
+        let (facts, policy) = (&self.world.facts, self.policy());
+        let moved = core::mem::take(&mut self.table_moved) || self.table_due_at_ms.is_some_and(|at| at <= now);
+        self.work += self.world.size(moved);
+        if moved {
+            let plan = plan_table(facts, policy, now, trigger);
+            self.table_due_at_ms = wake_at_ms(plan.verdicts.iter().filter(|verdict| verdict.shard.is_none()));
+            return plan;
+        }
+        let shards = facts.shards.iter().flat_map(|shard| plan_shard(facts, shard, policy, now, trigger));
+        Plan {
+            table: facts.table.clone(),
+            version: facts.version,
+            at_ms: now,
+            verdicts: shards.collect(),
+            staleness_bound_ms: None,
+            complaints: Vec::new(),
+        }
     }
 
     /// Writes down how things are from now on.
@@ -257,7 +286,7 @@ impl<'a> Clock<'a> {
         self.writer.advance(left);
         self.now_ms = left;
         self.note();
-        self.world.show_kept();
+        self.world.garbage.show(&mut self.world.facts);
         self.show_open();
         let plan = plan_table(&self.world.facts, self.policy(), self.wall_ms(), Trigger::Tick);
         self.records.totals.steps = self.steps;
@@ -275,4 +304,14 @@ impl<'a> Clock<'a> {
         let disk_bytes = samples.disk_bytes.last().copied().unwrap_or(0);
         self.records.end(self.simulation, self.queue.open, self.world.facts, plan, samples, staleness, disk_bytes)
     }
+}
+
+/// When time alone changes a verdict, by the machine's clock.
+fn wake_at_ms<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Option<u64> {
+    let times = verdicts.filter_map(|verdict| match &verdict.outcome {
+        Outcome::NotDue { due_at_ms, .. } => *due_at_ms,
+        Outcome::Held { hold: Hold::Failing { until_ms, .. }, .. } => Some(*until_ms),
+        _ => None,
+    });
+    times.min()
 }

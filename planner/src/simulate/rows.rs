@@ -33,6 +33,9 @@ fn exp_minus(x: u128) -> u128 {
 
 /// `a × b / c`, without losing digits between; 0 where `c` is 0.
 pub(super) fn share(a: u64, b: u64, c: u64) -> u64 {
+    if let Some(whole) = a.checked_mul(b) {
+        return whole.checked_div(c).unwrap_or(0);
+    }
     let whole = u128::from(a) * u128::from(b);
     whole.checked_div(u128::from(c)).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX))
 }
@@ -136,6 +139,6 @@ mod tests {
         // 1 - 1/e and 1 - 1/e^2.
         assert_eq!(distinct(1_000_000, 1_000_000), 632_120);
         assert_eq!(distinct(2_000_000, 1_000_000), 864_664);
-        assert_eq!(distinct(u64::MAX, u64::MAX), 11_660_566_172_440_425_280.min(distinct(u64::MAX, u64::MAX)));
+        assert!(distinct(u64::MAX, u64::MAX) > u64::MAX / 2);
     }
 }

@@ -81,7 +81,9 @@ impl Recorder {
             *peak = (peak.0.max(new.0), peak.1.max(new.1));
         }
         self.running = (self.running.0.max(state.running.0), self.running.1.max(state.running.1));
-        self.state.clone_from(state);
+        self.state.shards.clone_from(&state.shards);
+        let shards = core::mem::take(&mut self.state.shards);
+        self.state = State { shards, ..*state };
         self.staleness_ms = self.staleness_ms.max(self.stale(now_ms));
     }
 

@@ -4,11 +4,12 @@ use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 use super::base::{self, Moved};
 use super::disk::Disk;
+use super::garbage::Garbage;
 use super::rows::{Newest, Skew, Written, share};
 use super::series::State;
 use super::workload::Workload;
 use crate::decision::compaction::left_of;
-use crate::facts::{FragmentFacts, GarbageFacts, GarbageKind, ShardFacts, SsTableFacts, TableFacts};
+use crate::facts::{FragmentFacts, GarbageKind, ShardFacts, SsTableFacts, TableFacts};
 use crate::job::{IndexOp, JobSpec, SsTableId};
 use crate::pick::rewrite;
 use crate::policy::Policy;
@@ -40,9 +41,9 @@ pub(super) struct World {
     pub(super) disk: Disk,
     /// By shard, oldest first: the SSTables that are not folded.
     pub(super) unfolded: Vec<Vec<Extra>>,
-    /// By shard: garbage that a retained version needs. Planning would look at each of it every time.
-    kept: Vec<Vec<GarbageFacts>>,
-    kept_bytes: u64,
+    pub(super) garbage: Garbage,
+    /// Of fragments and indexes, as they were counted last.
+    base_bytes: u64,
     /// By shard: the newest generation, and the newest entry of its log.
     newest: Vec<(u64, u64)>,
     /// Rows of hot keys by fragment.
@@ -73,8 +74,8 @@ impl World {
             workload: workload.clone(),
             disk: Disk::new(&facts, workload.index_row_bytes, start_ms),
             unfolded: unfolded.collect(),
-            kept: alloc::vec![Vec::new(); facts.shards.len()],
-            kept_bytes: 0,
+            garbage: Garbage::new(facts.shards.len()),
+            base_bytes: 0,
             newest: facts.shards.iter().map(newest).collect(),
             flushed: true,
             hot: fragments.iter().map(|f| (f.id, hot(f.rows.saturating_sub(f.deleted.unwrap_or(0))))).collect(),
@@ -221,7 +222,7 @@ impl World {
             rows -= part;
         }
         self.disk.commit(&mut self.facts, now_ms);
-        self.keep();
+        self.garbage.keep(&mut self.facts, now_ms);
         self.changed = true;
     }
 
@@ -321,7 +322,7 @@ impl World {
         if self.facts.version > before {
             self.disk.commit(&mut self.facts, now_ms);
         }
-        self.keep();
+        self.garbage.keep(&mut self.facts, now_ms);
         self.changed = true;
     }
 
@@ -337,57 +338,47 @@ impl World {
         self.unfolded.iter().filter_map(|unfolded| Some(unfolded.first()?.first_ms)).min()
     }
 
-    /// How much there is to look at for a plan.
-    pub(super) fn size(&self) -> u64 {
-        let of = |shard: &ShardFacts| {
-            shard.sstables.len() + shard.garbage.as_ref().map_or(0, Vec::len) + self.facts.indexes.len()
-        };
+    /// How much there is to look at for a plan, of the base too or of shards only.
+    pub(super) fn size(&self, base: bool) -> u64 {
+        let indexes = self.facts.indexes.len();
+        let of = |shard: &ShardFacts| shard.sstables.len() + shard.garbage.as_ref().map_or(0, Vec::len) + indexes + 1;
         let shards: usize = self.facts.shards.iter().map(of).sum();
-        (shards + self.facts.fragments.as_ref().map_or(0, Vec::len)) as u64 + 10
-    }
-
-    /// Sets aside garbage that a retained version needs, and takes back what none needs any more.
-    fn keep(&mut self) {
-        for (shard, kept) in self.facts.shards.iter_mut().zip(&mut self.kept) {
-            let retained = shard.retained_generation.unwrap_or(0);
-            let needed = |file: &GarbageFacts| file.kind == GarbageKind::SsTable && file.position > retained;
-            let garbage = shard.garbage.get_or_insert_default();
-            if garbage.iter().any(needed) {
-                let (more, rest) = core::mem::take(garbage).into_iter().partition(needed);
-                let more: Vec<GarbageFacts> = more;
-                self.kept_bytes = more.iter().map(|file| file.bytes).fold(self.kept_bytes, u64::saturating_add);
-                kept.extend(more);
-                *garbage = rest;
-            }
-            let free = kept.iter().take_while(|file| file.position <= retained).count();
-            let bytes = kept[..free].iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-            self.kept_bytes = self.kept_bytes.saturating_sub(bytes);
-            garbage.extend(kept.drain(..free));
-        }
-    }
-
-    /// Garbage that was set aside is garbage like any other.
-    pub(super) fn show_kept(&mut self) {
-        for (shard, kept) in self.facts.shards.iter_mut().zip(&mut self.kept) {
-            shard.garbage.get_or_insert_default().append(kept);
-        }
+        let base = if base { self.facts.fragments.as_ref().map_or(0, Vec::len) * 4 } else { 0 };
+        (shards + base + indexes) as u64
     }
 
     /// Counts what is there, as far as it has changed.
     pub(super) fn count(&mut self, policy: &Policy, state: &mut State) {
-        if !core::mem::take(&mut self.changed) && !core::mem::take(&mut self.flushed) {
-            return;
+        let (changed, flushed) = (core::mem::take(&mut self.changed), core::mem::take(&mut self.flushed));
+        if changed {
+            self.count_base(policy, state);
         }
-        self.flushed = false;
+        if changed || flushed {
+            self.count_shards(state);
+        }
+    }
+
+    fn count_base(&mut self, policy: &Policy, state: &mut State) {
         let facts = &self.facts;
         let fragments = facts.fragments.as_deref().unwrap_or_default();
         let target = rewrite::Target::of(fragments, &policy.compaction);
-        let small = fragments.iter().filter(|f| target.is_small(f)).count() as u64;
-        let deleted = fragments.iter().filter_map(|f| f.deleted).fold(0, u64::saturating_add);
-        let base = fragments.iter().map(|f| target.bytes(f)).fold(0, u64::saturating_add);
-        let (mut listed, mut garbage) = (0u64, self.disk.old_bytes.saturating_add(self.kept_bytes));
+        let (mut small, mut deleted, mut base) = (0, 0u64, 0u64);
+        for fragment in fragments {
+            small += u64::from(target.is_small(fragment));
+            deleted = deleted.saturating_add(fragment.deleted.unwrap_or(0));
+            base = base.saturating_add(target.bytes(fragment));
+        }
+        let unindexed = facts.indexes.iter().filter_map(|index| index.unindexed_rows).max().unwrap_or(0);
+        state.peaks = [0, 0, unindexed, fragments.len() as u64, small, deleted];
+        state.ends = [facts.live_rows().unwrap_or(0), facts.versions.unwrap_or(0), 0, 0];
+        let indexes = self.disk.indexes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        self.base_bytes = base.saturating_add(indexes);
+    }
+
+    fn count_shards(&self, state: &mut State) {
+        let (mut listed, mut garbage) = (0u64, self.disk.old_bytes.saturating_add(self.garbage.bytes));
         state.shards.clear();
-        for shard in &facts.shards {
+        for shard in &self.facts.shards {
             let (mut many, mut bytes) = (0, 0u64);
             for sstable in &shard.sstables {
                 let size = sstable.bytes.unwrap_or(0);
@@ -400,11 +391,9 @@ impl World {
             state.shards.push((many, bytes));
         }
         let unfolded = state.shards.iter().fold((0u64, 0u64), |sum, s| (sum.0 + s.0, sum.1.saturating_add(s.1)));
-        let unindexed = facts.indexes.iter().filter_map(|index| index.unindexed_rows).max().unwrap_or(0);
-        state.peaks = [unfolded.0, unfolded.1, unindexed, fragments.len() as u64, small, deleted];
-        let indexes = self.disk.indexes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        let disk = [base, listed, garbage, indexes].into_iter().fold(0, u64::saturating_add);
-        state.ends = [facts.live_rows().unwrap_or(0), facts.versions.unwrap_or(0), disk, garbage];
+        (state.peaks[0], state.peaks[1]) = unfolded;
+        let disk = [self.base_bytes, listed, garbage].into_iter().fold(0, u64::saturating_add);
+        (state.ends[2], state.ends[3]) = (disk, garbage);
     }
 
     /// The files of what is rewritten stay for the versions before.

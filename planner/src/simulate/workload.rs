@@ -74,7 +74,7 @@ pub struct Workload {
 impl Default for Workload {
     fn default() -> Self {
         Self {
-            rows_per_sec: 200,
+            rows_per_sec: 100,
             row_bytes: 1 << 10,
             update_permille: 0,
             delete_permille: 0,

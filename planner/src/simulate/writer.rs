@@ -143,8 +143,12 @@ impl Writer {
         if missing == 0 {
             return Some(self.at_ms);
         }
-        let wait = missing.checked_add(u128::from(rate).checked_sub(1)?)? / u128::from(rate);
-        self.at_ms.checked_add(u64::try_from(wait).ok()?)
+        let wait = match u64::try_from(missing) {
+            Ok(missing) if rate > 0 => missing.div_ceil(rate),
+            Err(_) if rate > 0 => u64::try_from(missing.div_ceil(u128::from(rate))).ok()?,
+            _ => return None,
+        };
+        self.at_ms.checked_add(wait)
     }
 
     /// Rows a second now, and until when.

@@ -1,10 +1,13 @@
 //! The part of the door that simulates.
 
 use alloc::{collections::BTreeMap, string::String, string::ToString, vec::Vec};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Fault, to_value};
-use crate::policy::{Knob, Refused};
+use crate::draw;
+use crate::facts::TableFacts;
+use crate::policy::{Knob, Policy, Refused};
 use crate::simulate::{
     self, DURATION_MS, FAULTS_MAX, JOBS_MAX, PRESETS, Preset, SAMPLES, Simulation, Unfit, WORKLOAD, Workload,
 };
@@ -18,8 +21,35 @@ pub(super) fn workload(preset: Option<&str>, set: &BTreeMap<String, String>) -> 
     Ok(json!({ "workload": workload, "toml": workload.to_toml() }))
 }
 
-pub(super) fn simulate(simulation: &Simulation, draw: bool) -> Result<Value, Fault> {
-    let timeline = simulate::run(simulation).map_err(|unfit| {
+/// A [`Simulation`], and whether it is drawn, too. What is left out has its default.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Ask {
+    workload: Workload,
+    policy: Policy,
+    facts: Option<TableFacts>,
+    /// Milliseconds since the epoch.
+    start_ms: Option<u64>,
+    duration_ms: u64,
+    seed: u64,
+    faults: Vec<simulate::Fault>,
+    samples: u64,
+    draw: bool,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        let Simulation { workload, policy, facts, start_ms, duration_ms, seed, faults, samples } =
+            Simulation::default();
+        Self { workload, policy, facts, start_ms, duration_ms, seed, faults, samples, draw: false }
+    }
+}
+
+pub(super) fn simulate(ask: Ask) -> Result<Value, Fault> {
+    let Ask { workload, policy, facts, start_ms, duration_ms, seed, faults, samples, draw } = ask;
+    let simulation = Simulation { workload, policy, facts, start_ms, duration_ms, seed, faults, samples };
+    let timeline = simulate::run(&simulation).map_err(|unfit| {
         let kind = match unfit {
             Unfit::Workload(_) => "workload",
             Unfit::Policy(_) => "policy",
@@ -30,8 +60,8 @@ pub(super) fn simulate(simulation: &Simulation, draw: bool) -> Result<Value, Fau
     })?;
     let mut answer = to_value(&timeline)?;
     if draw {
-        answer["text"] = "".into();
-        answer["svg"] = "".into();
+        answer["text"] = draw::timeline(&timeline).into();
+        answer["svg"] = draw::svg(&timeline).into();
     }
     Ok(answer)
 }
