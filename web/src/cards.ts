@@ -153,11 +153,11 @@ function words(flip: Flip, at_ms: number, deeds: Deeds): [(string | HTMLElement)
     case 'time': {
       const when = moment(flip.at_ms);
       return [[`By time alone in ${duration(flip.at_ms - at_ms)}, ${when}`],
-        { name: 'Go there', label: `Set now to ${when}`, run: () => deeds.go(flip.at_ms) }];
+        { name: 'Go there', label: `Go there: set now to ${when}`, run: () => deeds.go(flip.at_ms) }];
     }
     case 'knob':
       return [[make('code', '', ...breakable(flip.key)), ` ${flip.limit}`],
-        { name: 'Try', label: `Set ${flip.key} to ${flip.text}`, run: () => deeds.set({ [flip.key]: flip.text }) }];
+        { name: 'Try', label: `Try: set ${flip.key} to ${flip.text}`, run: () => deeds.set({ [flip.key]: flip.text }) }];
     case 'growth':
     case 'release':
       return [[flip.what], undefined];

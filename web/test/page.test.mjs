@@ -76,7 +76,7 @@ test('bytes and age each make a fold due by themselves', async () => {
 
 test('cleanup is off by default, and says which knob turns it on', async () => {
   assert.equal(await visit.verdict('cleanup'), 'Off');
-  await visit.card('cleanup').getByRole('button', { name: 'Set cleanup_min_version_age_secs to 7d' }).click();
+  await visit.card('cleanup').getByRole('button', { name: 'Try: set cleanup_min_version_age_secs to 7d' }).click();
   assert.equal(await visit.verdict('cleanup'), 'Due');
   assert.ok(await page.evaluate(() => document.activeElement?.dataset.decision === 'cleanup'), 'the card has the focus');
 });
@@ -84,14 +84,14 @@ test('cleanup is off by default, and says which knob turns it on', async () => {
 test('what would change a verdict does change it, and one step less does not', async () => {
   const card = visit.card('fold', SHARD);
   assert.match(await card.locator('.flips').textContent(), /wal_compact_trigger_count at 5 or more → Not due/);
-  await card.getByRole('button', { name: 'Set wal_compact_trigger_count to 5' }).click();
+  await card.getByRole('button', { name: 'Try: set wal_compact_trigger_count to 5' }).click();
   assert.equal(await fold(), 'Not due');
   const flips = await visit.card('fold', SHARD).locator('.flips').textContent();
   assert.match(flips, /After 1 more SSTable → Due/);
   assert.match(flips, /wal_compact_trigger_bytes at 64MiB or less → Due/);
   await page.fill('#knob-wal_compact_trigger_bytes', String(64 * 1024 * 1024 + 1));
   assert.equal(await fold(), 'Not due');
-  await visit.card('fold', SHARD).getByRole('button', { name: 'Set wal_compact_trigger_bytes to 64MiB' }).click();
+  await visit.card('fold', SHARD).getByRole('button', { name: 'Try: set wal_compact_trigger_bytes to 64MiB' }).click();
   assert.equal(await fold(), 'Due');
 });
 
