@@ -18,7 +18,7 @@ use crate::policy::Policy;
 /// Most events of a simulation.
 const STEPS_MAX: u64 = 500_000;
 /// Most things that are looked at in it: fragments, SSTables and files, whenever a plan is made or one of them moves.
-const WORK_MAX: u64 = 100_000_000;
+const WORK_MAX: u64 = 30_000_000;
 
 /// Runs a simulation. The same one gives the same timeline.
 ///
