@@ -40,10 +40,10 @@ fn main() {
 
 /// How long it takes until what has too many events is refused.
 fn hostile() {
-    let busy =
-        Workload { rows_per_sec: 10_000_000, rows_per_write: 1, flush_rows: 1, shards: 64, ..Workload::default() };
-    let commits = Workload { lsm: 0, ..busy.clone() };
-    let single = Workload { shards: 1, rows_per_sec: 10, table_rows: 1 << 40, update_permille: 500, ..busy.clone() };
+    let tiny = || Workload { rows_per_write: 1, flush_rows: 1, ..Workload::default() };
+    let busy = Workload { rows_per_sec: 10_000_000, shards: 64, ..tiny() };
+    let commits = Workload { rows_per_sec: 10_000_000, lsm: 0, ..tiny() };
+    let single = Workload { rows_per_sec: 10, table_rows: 1 << 40, update_permille: 500, ..tiny() };
     let loads = [("64 shards", busy), ("commits", commits), ("large base", single)];
     for (name, workload) in loads {
         let began = Instant::now();
