@@ -8,7 +8,7 @@ use crate::simulate::{JobOutcome, JobRecord, Timeline};
 
 /// The picture's width, and where the series begin and end in it.
 const WIDTH: u64 = 960;
-const LEFT: u64 = 150;
+const LEFT: u64 = 176;
 const RIGHT: u64 = 940;
 /// Height of a series, and of a row of jobs.
 const PANEL: u64 = 64;
@@ -43,7 +43,7 @@ pub fn svg(timeline: &Timeline) -> String {
     }
     for (nth, kind) in kinds.iter().enumerate() {
         let top = jobs_at + nth as u64 * LANE;
-        out += &format!("<text class=\"end\" x=\"{}\" y=\"{}\">{}</text>", LEFT - 8, top + 13, escaped(&cut(kind, 22)));
+        out += &format!("<text class=\"end\" x=\"{}\" y=\"{}\">{}</text>", LEFT - 8, top + 13, escaped(&cut(kind, 24)));
         for job in timeline.jobs.iter().filter(|job| job.kind == *kind) {
             out += &self::job(timeline, job, top);
         }

@@ -129,8 +129,9 @@ fn bar(series: &Series<'_>) -> String {
     let per_column = series.values.len().div_ceil(COLUMNS).max(1);
     let column = |values: &[u64]| {
         let value = values.iter().copied().max().unwrap_or(0);
-        let height = u128::from(value) * BARS.len() as u128 / (u128::from(most) + 1);
-        if value == 0 { ' ' } else { BARS[usize::try_from(height).unwrap_or(0).min(BARS.len() - 1)] }
+        let height = (u128::from(value) * BARS.len() as u128).div_ceil(u128::from(most.max(1)));
+        let height = usize::try_from(height).unwrap_or(0).min(BARS.len());
+        if height == 0 { ' ' } else { BARS[height - 1] }
     };
     let bars: String = series.values.chunks(per_column).map(column).collect();
     format!("{:<12}{:>8}  {bars}", series.name, series.scale.text(most))

@@ -152,11 +152,7 @@ impl Clock<'_> {
             let due = |open: &&Open| open.run.as_ref().is_some_and(|run| run.at_ms <= self.now_ms);
             let Some(first) = self.queue.open.iter().find(due) else { return };
             let Some(run) = first.run.clone() else { return };
-            let of_claim = |open: &&Open| {
-                open.run
-                    .as_ref()
-                    .is_some_and(|run| run.claim == first.id || Some(run.claim) == first.run.as_ref().map(|r| r.claim))
-            };
+            let of_claim = |open: &&Open| open.run.as_ref().is_some_and(|other| other.claim == run.claim);
             let ids: Vec<u64> = self.queue.open.iter().filter(of_claim).map(|open| open.id).collect();
             if run.dead {
                 for open in self.queue.open.iter_mut().filter(|open| ids.contains(&open.id)) {
@@ -210,6 +206,7 @@ impl Clock<'_> {
             self.records.totals.passes += 1;
             self.records.totals.folded += folds.iter().map(|(_, sstables)| sstables.len() as u64).sum::<u64>();
             self.world.fold(&folds, now);
+            self.world.facts.failed.retain(|failed| failed.kind != "memwal_compaction");
         }
         for open in rest {
             self.world.run(&open.spec, now);
@@ -217,9 +214,6 @@ impl Clock<'_> {
                 // There may be more.
                 self.walked_at_ms = None;
             }
-        }
-        for (kind, _) in folds.first().map(|_| ("memwal_compaction", ())).into_iter() {
-            self.world.facts.failed.retain(|failed| failed.kind != kind);
         }
     }
 
@@ -268,7 +262,8 @@ impl Clock<'_> {
             if blocked {
                 self.writer.held |= is_full;
             } else if !lsm {
-                while self.writer.is_full(nth) {
+                while self.writer.is_full(nth) && !self.is_too_much() {
+                    self.steps += 1;
                     self.commit(nth);
                 }
             } else if is_full || self.writer.is_old(nth) {

@@ -4,7 +4,7 @@ use alloc::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use super::faults::Fault;
 use super::queue::Queue;
-use super::records::Records;
+use super::records::{Left, Records};
 use super::series::{Recorder, State};
 use super::start::{Simulation, Unfit};
 use super::timeline::Timeline;
@@ -16,9 +16,9 @@ use crate::plan::{Hold, Outcome, Plan, Trigger, Verdict, plan_shard, plan_table}
 use crate::policy::Policy;
 
 /// Most events of a simulation.
-const STEPS_MAX: u64 = 2_000_000;
-/// Most things that are looked at in it: fragments, SSTables and files, each time a plan is made.
-const WORK_MAX: u64 = 100_000_000;
+const STEPS_MAX: u64 = 500_000;
+/// Most things that are looked at in it: fragments, SSTables and files, whenever a plan is made or one of them moves.
+const WORK_MAX: u64 = 30_000_000;
 
 /// Runs a simulation. The same one gives the same timeline.
 ///
@@ -72,7 +72,7 @@ pub(super) struct Clock<'a> {
     pub(super) records: Records,
     recorder: Recorder,
     state: State,
-    steps: u64,
+    pub(super) steps: u64,
     work: u64,
 }
 
@@ -154,7 +154,8 @@ impl<'a> Clock<'a> {
             return Ok(false);
         }
         self.steps += 1;
-        if self.steps > STEPS_MAX || self.work > WORK_MAX {
+        self.work += self.writer.memtables.len() as u64;
+        if self.is_too_much() {
             return Err(Unfit::TooMany { at_ms: self.now_ms, steps: self.steps });
         }
         self.writer.advance(next);
@@ -168,6 +169,11 @@ impl<'a> Clock<'a> {
         self.begin_attempts();
         self.note();
         Ok(true)
+    }
+
+    /// Whether there were more events than anybody should wait for.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.steps > STEPS_MAX || self.work > WORK_MAX
     }
 
     /// Something changed that the next walk sees (R2.1).
@@ -266,6 +272,9 @@ impl<'a> Clock<'a> {
 
     /// Writes down how things are from now on.
     fn note(&mut self) {
+        if self.world.changed || self.world.flushed {
+            self.work += self.world.size(self.world.changed);
+        }
         self.world.count(self.policy(), &mut self.state);
         let waiting =
             (0..self.writer.memtables.len()).map(|shard| self.writer.waiting(shard)).fold(0, u64::saturating_add);
@@ -301,8 +310,8 @@ impl<'a> Clock<'a> {
         totals.rows = self.writer.rows();
         totals.stalled_ms = self.recorder.held_total_ms;
         let (samples, staleness) = self.recorder.end();
-        let disk_bytes = samples.disk_bytes.last().copied().unwrap_or(0);
-        self.records.end(self.simulation, self.queue.open, self.world.facts, plan, samples, staleness, disk_bytes)
+        let left = Left { open: self.queue.open, live_rows: self.world.live_rows(), facts: self.world.facts, plan };
+        self.records.end(self.simulation, left, samples, staleness)
     }
 }
 

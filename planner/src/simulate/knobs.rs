@@ -49,7 +49,13 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "quiet",
         help: "A row a second by day and none by night: age alone freezes memtables and folds.",
-        set: &[("rows_per_sec", "1"), ("flush_rows", "10000000"), ("quiet_from_secs", "20h"), ("quiet_to_secs", "6h")],
+        set: &[
+            ("rows_per_sec", "1"),
+            ("row_bytes", "256"),
+            ("flush_rows", "10000000"),
+            ("quiet_from_secs", "20h"),
+            ("quiet_to_secs", "6h"),
+        ],
     },
 ];
 

@@ -10,6 +10,14 @@ use crate::facts::TableFacts;
 use crate::lint::{self, Seen};
 use crate::plan::Plan;
 
+/// What there is at the end.
+pub(super) struct Left {
+    pub(super) open: Vec<Open>,
+    pub(super) live_rows: u64,
+    pub(super) facts: TableFacts,
+    pub(super) plan: Plan,
+}
+
 /// Jobs so far.
 #[derive(Default)]
 pub(super) struct Records {
@@ -83,17 +91,8 @@ impl Records {
     }
 
     /// The timeline of all there is.
-    #[expect(clippy::too_many_arguments, reason = "all that a run leaves, once")]
-    pub(super) fn end(
-        mut self,
-        simulation: &Simulation,
-        open: Vec<Open>,
-        facts: TableFacts,
-        plan: Plan,
-        samples: Samples,
-        staleness: Spread,
-        disk_bytes: u64,
-    ) -> Timeline {
+    pub(super) fn end(mut self, simulation: &Simulation, left: Left, samples: Samples, staleness: Spread) -> Timeline {
+        let Left { open, live_rows, facts, plan } = left;
         let duration_ms = simulation.duration_ms;
         for open in open {
             self.close(open, JobOutcome::Open, duration_ms);
@@ -114,7 +113,8 @@ impl Records {
         totals.bytes = totals.rows.saturating_mul(workload.row_bytes);
         let written = totals.written_bytes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         totals.write_amplification_permille = super::rows::share(written, 1_000, totals.bytes);
-        let live = facts.live_rows().unwrap_or(0).saturating_mul(workload.row_bytes);
+        let live = live_rows.saturating_mul(workload.row_bytes);
+        let disk_bytes = samples.disk_bytes.last().copied().unwrap_or(0);
         totals.space_amplification_permille = super::rows::share(disk_bytes, 1_000, live);
         totals.versions = facts.versions.unwrap_or(0);
         totals.unfolded_max = samples.shards.iter().flat_map(|shard| &shard.unfolded).copied().max().unwrap_or(0);

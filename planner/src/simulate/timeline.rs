@@ -217,7 +217,7 @@ pub struct Totals {
     pub written_bytes: BTreeMap<String, u64>,
     /// Bytes written for a thousand bytes that clients wrote.
     pub write_amplification_permille: u64,
-    /// Bytes on storage for a thousand bytes of live rows, at the end.
+    /// Bytes on storage for a thousand bytes of live rows in base and SSTables, at the end.
     pub space_amplification_permille: u64,
     /// How stale a reader of the base alone is.
     pub staleness: Staleness,

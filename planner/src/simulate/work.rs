@@ -17,6 +17,9 @@ use crate::policy::Policy;
 /// Rows of a file that a writer begins a new one after: Lance's `max_rows_per_file`.
 const FILE_ROWS: u64 = 1 << 20;
 
+/// Fragments that one commit makes at most.
+const FILES_MAX: u64 = 1_000;
+
 /// What an attempt costs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
@@ -211,8 +214,10 @@ impl World {
     fn moved(&mut self, newest: &Newest, now_ms: u64) {
         self.mark(newest);
         let (mut rows, mut hot) = (newest.rows, newest.hot);
+        // Facts may say anything of an SSTable.
+        let file = FILE_ROWS.max(rows / FILES_MAX);
         while rows > 0 {
-            let part = rows.min(FILE_ROWS);
+            let part = rows.min(file);
             let bytes = Some(part.saturating_mul(self.workload.row_bytes));
             let id = base::moved_in(&mut self.facts, &Moved { rows: part, bytes }, now_ms);
             if let Some(id) = id.filter(|_| hot > 0) {
@@ -336,6 +341,13 @@ impl World {
     /// When the oldest row came that is in an SSTable and not in the base, milliseconds since the epoch.
     pub(super) fn oldest_ms(&self) -> Option<u64> {
         self.unfolded.iter().filter_map(|unfolded| Some(unfolded.first()?.first_ms)).min()
+    }
+
+    /// Rows that a reader of everything sees, but those of memtables; about, where rows are replaced.
+    pub(super) fn live_rows(&self) -> u64 {
+        let waiting = self.unfolded.iter().flatten().fold(Written::default(), |sum, extra| sum.plus(extra.written));
+        let base = self.facts.live_rows().unwrap_or(0);
+        base.saturating_add(waiting.inserts).saturating_sub(waiting.deletes)
     }
 
     /// How much there is to look at for a plan, of the base too or of shards only.

@@ -153,7 +153,8 @@ impl Writer {
 
     /// Rows a second now, and until when.
     fn rate(&self) -> (u64, Option<u64>) {
-        if self.held {
+        // A table whose shards are all being dropped takes nothing.
+        if self.held || self.memtables.is_empty() {
             return (0, None);
         }
         let (now, workload) = (self.at_ms, &self.workload);
