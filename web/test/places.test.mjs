@@ -139,7 +139,7 @@ for (const width of [320, 360, 768, 1440]) {
 
 test('nothing jumps while a knob is turned', () => visiting(async (visit, page) => {
   await visit.simulated();
-  const tops = () => page.evaluate(() => ['#what-if', '#simulation', '#charts', '#gantt', '#totals'].map((id) => document.querySelector(id).getBoundingClientRect().top));
+  const tops = () => page.evaluate(() => ['#what-if', '#simulation', '#charts', '#gantt', '#totals'].map((id) => document.querySelector(id).getBoundingClientRect().top + scrollY));
   const before = await tops();
   await page.fill(COUNT, 'x');
   assert.deepEqual(await tops(), before);
