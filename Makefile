@@ -55,8 +55,8 @@ unit: wasm ## Rust tests
 	cargo test --no-fail-fast $(WASM)
 	cargo test -p caretaker-planner --features schema --test schemas
 
-real: wasm ## tests with the real LanceDB clients: for Python, Node.js and Rust
-	@VENV=$(VENV) .ci/setup build database python python39 openssl node
+real: wasm ## tests with the real LanceDB clients (Python, Node.js, Rust), and of the fleet page in a browser
+	@VENV=$(VENV) .ci/setup build database python python39 openssl node web
 	cargo build -p caretaker
 	cargo build $(CLIENT)
 	CARETAKER=$(BUILT) CLIENT_TESTS=$(CLIENT_TESTS) PLUGINS=$(PLUGINS) $(PYTHON) -m pytest $(PYTEST) tests/py

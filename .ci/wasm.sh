@@ -6,7 +6,8 @@
 #   <target-dir>/wasm/planner.wasm   the planner as a plugin (the host's tests load it)
 #   <target-dir>/wasm/javascript.wasm  the template of a plugin in JavaScript, built
 #   web/src/generated                the planner for the browser, with its types
-#   web/dist                         the page, ready to be served by anything that serves files
+#   web/dist                         the pages: the preview, ready to be served by anything that serves files, and the
+#                                    fleet, which the binary has in it when it is built after this
 #
 # A step whose inputs did not change costs its check only. WASM_TOOLCHAIN and its kin are those
 # of wasm-toolchain.sh.
@@ -14,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TARGET_DIR=${1:-target}
-MODULES=$TARGET_DIR/wasm/wasm32-unknown-unknown/wasm
+MODULES=$TARGET_DIR/wasm/wasm32-unknown-unknown
 PACK=$TARGET_DIR/pack/debug/caretaker-pack
 PLUGIN=$TARGET_DIR/wasm/planner.wasm
 
@@ -23,20 +24,23 @@ die() { printf 'wasm: error: %s\n' "$*" >&2; exit 1; }
 command -v cargo >/dev/null || die "no cargo: install Rust with rustup (https://rustup.rs)"
 command -v npm >/dev/null || die "no npm: install Node.js 20.19 or newer"
 
+for_wasm() { # profile, packages...
+  .ci/wasm-toolchain.sh --run cargo build --quiet --locked --profile "$1" \
+    --target wasm32-unknown-unknown --target-dir "$TARGET_DIR/wasm" "${@:2}" \
+    || die "the planner does not build for wasm32 (see above)"
+}
 say "the planner, its plugin and its browser module for wasm32"
-.ci/wasm-toolchain.sh --run cargo build --quiet --locked --profile wasm \
-  --target wasm32-unknown-unknown --target-dir "$TARGET_DIR/wasm" \
-  -p caretaker-planner -p caretaker-plugin -p caretaker-web \
-  || die "the planner does not build for wasm32 (see above)"
+for_wasm wasm -p caretaker-planner -p caretaker-web
+for_wasm plugin -p caretaker-plugin
 
 say "the packer (about a minute and a half when it is new)"
 cargo build --quiet --locked --manifest-path host/pack/Cargo.toml --target-dir "$TARGET_DIR/pack" \
   || die "host/pack does not build (see above)"
 
 say "$PLUGIN"
-"$PACK" component "$MODULES/caretaker_plugin.wasm" "$PLUGIN" || die "the plugin could not be packed"
+"$PACK" component "$MODULES/plugin/caretaker_plugin.wasm" "$PLUGIN" || die "the plugin could not be packed"
 say "web/src/generated"
-"$PACK" browser "$MODULES/caretaker_web.wasm" web/src/generated || die "the browser package could not be made"
+"$PACK" browser "$MODULES/wasm/caretaker_web.wasm" web/src/generated || die "the browser package could not be made"
 
 packages() {
   # npm writes this file last, so an interrupted install is done again.

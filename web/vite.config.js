@@ -3,5 +3,11 @@ import { defineConfig } from 'vite';
 export default defineConfig({
   // Relative addresses: the page works below any path.
   base: './',
-  build: { target: 'es2022', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  worker: { format: 'es' },
+  build: {
+    target: 'es2022',
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    rollupOptions: { input: ['index.html', 'fleet.html'] },
+  },
 });

@@ -15,7 +15,9 @@ mod plan;
 mod policy;
 mod run;
 mod serve;
+mod simulate;
 mod status;
+mod vectors;
 mod verify;
 mod worker;
 
@@ -28,7 +30,7 @@ use planner::plan::Trigger;
 use tokio_util::sync::CancellationToken;
 
 use self::bars::Bars;
-use self::flags::{config_arg, flag, from_flags, load, old, read_settings};
+use self::flags::{config_arg, flag, load, of_policy, old};
 use crate::catalog::Root;
 use crate::decide::Decider;
 use crate::error::{Error, Result};
@@ -61,9 +63,9 @@ Examples:
   caretaker init-config > caretaker.toml";
 
 /// Commands with a flag for every setting.
-const WITH_SETTINGS: [&str; 13] = [
+const WITH_SETTINGS: [&str; 14] = [
     "run", "serve", "worker", "plan", "status", "compact", "cleanup", "verify", "facts", "settings", "jobs", "sql",
-    "policy",
+    "policy", "simulate",
 ];
 /// Bytes of a thread's stack, of which only what is used is there: an expression of a client is planned by functions
 /// that call themselves for each of its operators.
@@ -119,6 +121,10 @@ enum Command {
     Cleanup(cleanup::CleanupArgs),
     /// Ask each index of a table, compare with a full scan, and let a table go on whose answers a job changed.
     Verify(verify::VerifyArgs),
+    /// Simulate what a policy would do with a workload, for days in a moment.
+    Simulate(simulate::SimulateArgs),
+    /// Hold the picks of strategies against cases with known answers.
+    Vectors(vectors::VectorsArgs),
     /// Show everything that decisions about a table are made from.
     Facts(FactsArgs),
     /// Show every setting, its value, and who set it.
@@ -316,10 +322,7 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         Command::Completions { shell } => config::completions(shell),
         Command::Settings { json } => config::settings(&settings()?, json),
         Command::Plan(PlanArgs { facts: Some(file), policy, at, json, .. }) => {
-            let settings = match &policy {
-                Some(file) => Settings::resolve([read_settings(file)?, from_flags(flags)].concat())?,
-                None => settings()?,
-            };
+            let settings = of_policy(policy.as_deref(), flags)?;
             log::start(&settings, log::QUIET, Bars::default());
             plan::of_facts(&file, at.as_deref(), &settings.policy, json)
         }
@@ -362,6 +365,8 @@ fn dispatch(command: Command, flags: Option<&ArgMatches>) -> Result<Exit> {
         Command::Worker(args) => worker::run(&args, settings()?),
         Command::Jobs { command } => jobs::run(command, settings()?),
         Command::Policy { command } => policy::run(command, settings()?),
+        Command::Simulate(args) => simulate::run(&args, of_policy(args.policy(), flags)?),
+        Command::Vectors(args) => vectors::run(&args),
         Command::Sql(args) => jobs::sql(&args, settings()?),
         Command::Serve(args) => on(&args.root, settings()?, Intent::Serve, async |work, _| serve::run(work).await),
     }
@@ -432,6 +437,7 @@ fn command() -> clap::Command {
 
 #[cfg(test)]
 mod tests {
+    use super::flags::from_flags;
     use super::*;
     use crate::settings::Source;
 

@@ -9,6 +9,7 @@ pub mod env;
 pub mod error;
 pub mod fault;
 pub mod fence;
+pub mod holders;
 pub mod latch;
 pub mod pod;
 pub mod read;

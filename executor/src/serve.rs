@@ -22,6 +22,7 @@
 //! there (SPEC section 7).
 
 mod api;
+mod board;
 mod door;
 mod drain;
 mod fleet;
@@ -31,6 +32,7 @@ mod heard;
 mod http;
 mod keys;
 mod metrics;
+mod page;
 mod probe;
 mod server;
 mod watch;

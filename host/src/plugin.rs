@@ -1,6 +1,13 @@
 //! A loaded plugin.
 
-use std::{fs::File, io::Read, path::Path, time::Duration};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::Read,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use planner::{
     check::{self, Violation},
@@ -31,15 +38,30 @@ const DOOR_VERSION: &str = "1.0.0";
 
 type Door<'a> = TypedFunc<(&'a [u8],), (Vec<u8>,)>;
 
+/// Plugins that stay compiled, whoever uses them: to go back to one, or to have one decide that was the
+/// candidate, costs no second compilation. They are kept in memory and not in files: the machine code of a file
+/// can't be checked before it runs.
+const COMPILED_MAX: usize = 4;
+
+/// The newest last.
+static COMPILED: Mutex<VecDeque<Arc<Compiled>>> = Mutex::new(VecDeque::new());
+
 /// A planner that lives in a plugin. Calls may come from many threads at once.
 pub struct PluginPlanner {
+    compiled: Arc<Compiled>,
+    limits: Limits,
+    config: Map<String, Value>,
+}
+
+/// Machine code of a plugin that has described itself.
+struct Compiled {
     plugin: InstancePre<Meter>,
     call: ComponentExportIndex,
-    limits: Limits,
     ticker: Ticker,
     sha256: [u8; 32],
+    /// Within which it described itself.
+    limits: Limits,
     description: Description,
-    config: Map<String, Value>,
     /// Whether it takes the short encoding of this host's own planner.
     packs: bool,
 }
@@ -61,46 +83,25 @@ impl PluginPlanner {
     /// # Errors
     /// As [`PluginPlanner::load`].
     pub fn compile(name: &str, bytes: &[u8], limits: Limits) -> Result<Self, PluginError> {
-        let refuse = |why: String| PluginError::Load { plugin: name.into(), why };
         if bytes.len() as u64 > limits.file_bytes {
-            return Err(refuse(too_large(limits.file_bytes)));
+            return Err(PluginError::Load { plugin: name.into(), why: too_large(limits.file_bytes) });
         }
-        // What it quotes of the file it puts one byte a line.
-        let line = |e: wasmtime::Error| format!("{e:#}").split_whitespace().collect::<Vec<_>>().join(" ");
-        let fail = |e: wasmtime::Error| refuse(line(e));
-
-        let engine = Engine::new(&config()).map_err(fail)?;
-        let component = Component::from_binary(&engine, bytes).map_err(fail)?;
-        let call = door(name, &engine, &component)?;
-        // Nothing is linked in, so a plugin that imports anything is refused here by the name of
-        // what it wants.
-        let plugin = Linker::new(&engine).instantiate_pre(&component).map_err(fail)?;
-        let ticker = Ticker::start(&engine).map_err(|e| refuse(format!("no thread for it: {e}")))?;
-
-        let mut this = Self {
-            plugin,
-            call,
-            limits,
-            ticker,
-            sha256: Sha256::digest(bytes).into(),
-            description: Description::default(),
-            config: Map::new(),
-            packs: false,
+        let sha256 = Sha256::digest(bytes).into();
+        let compiled = match Compiled::kept(&sha256, &limits) {
+            Some(compiled) => compiled,
+            None => Compiled::new(name, bytes, sha256, &limits)?.keep(),
         };
-        let described = this.ask(describe::REQUEST).map_err(|e| PluginError::of_run(&e, &this.limits, refuse))?;
-        this.description = describe::read(name, &described)?;
-        this.packs = this.description.encodings.iter().any(|encoding| encoding == packed::NAME);
-        Ok(this)
+        Ok(Self { compiled, limits, config: Map::new() })
     }
 
     /// What it says of itself.
     pub fn description(&self) -> &Description {
-        &self.description
+        &self.compiled.description
     }
 
     /// The SHA-256 of its file, in hexadecimal: what decisions are recorded with.
     pub fn sha256(&self) -> String {
-        self.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.compiled.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The same plugin with settings of its own, as the `config` of its description says. What they
@@ -121,7 +122,7 @@ impl PluginPlanner {
     /// # Errors
     /// How it failed to answer.
     pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, PluginError> {
-        self.ask(request).map_err(|e| self.fault(&e))
+        self.compiled.ask(request, &self.limits).map_err(|e| self.fault(&e))
     }
 
     /// Asks for a plan and checks it like a request by hand: a plugin proposes, it does not rule.
@@ -141,7 +142,7 @@ impl PluginPlanner {
         // A plugin in another language need not know how a table's own config is read.
         let policy_of_table = &*policy.for_table(&facts.overrides).policy;
         // What is packed has no room for settings of its own.
-        let answer = if self.packs && self.config.is_empty() {
+        let answer = if self.compiled.packs && self.config.is_empty() {
             self.call(&packed::request(facts, policy_of_table, now_ms, trigger))?
         } else {
             let config = &self.config;
@@ -156,25 +157,68 @@ impl PluginPlanner {
         Ok(plan)
     }
 
-    fn ask(&self, request: &[u8]) -> wasmtime::Result<Vec<u8>> {
+    fn fault(&self, error: &wasmtime::Error) -> PluginError {
+        PluginError::of_run(error, &self.limits, |why| PluginError::BadOutput { why })
+    }
+}
+
+impl Compiled {
+    /// One that is kept, and described itself within the same limits.
+    fn kept(sha256: &[u8; 32], limits: &Limits) -> Option<Arc<Self>> {
+        let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = all.iter().position(|one| one.sha256 == *sha256 && one.limits == *limits)?;
+        let one = all.remove(at)?;
+        all.push_back(one.clone());
+        Some(one)
+    }
+
+    fn keep(self) -> Arc<Self> {
+        let one = Arc::new(self);
+        let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let surplus = (all.len() + 1).saturating_sub(COMPILED_MAX);
+        all.drain(..surplus);
+        all.push_back(one.clone());
+        one
+    }
+
+    fn new(name: &str, bytes: &[u8], sha256: [u8; 32], limits: &Limits) -> Result<Self, PluginError> {
+        let refuse = |why: String| PluginError::Load { plugin: name.into(), why };
+        // What it quotes of the file it puts one byte a line.
+        let line = |e: wasmtime::Error| format!("{e:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+        let fail = |e: wasmtime::Error| refuse(line(e));
+
+        let engine = Engine::new(&config()).map_err(fail)?;
+        let component = Component::from_binary(&engine, bytes).map_err(fail)?;
+        let call = door(name, &engine, &component)?;
+        // Nothing is linked in, so a plugin that imports anything is refused here by the name of
+        // what it wants.
+        let plugin = Linker::new(&engine).instantiate_pre(&component).map_err(fail)?;
+        let ticker = Ticker::start(&engine).map_err(|e| refuse(format!("no thread for it: {e}")))?;
+
+        let (description, limits) = (Description::default(), limits.clone());
+        let mut this = Self { plugin, call, ticker, sha256, limits, description, packs: false };
+        let described = this.ask(describe::REQUEST, &this.limits);
+        let described = described.map_err(|e| PluginError::of_run(&e, &this.limits, refuse))?;
+        this.description = describe::read(name, &described)?;
+        this.packs = this.description.encodings.iter().any(|encoding| encoding == packed::NAME);
+        Ok(this)
+    }
+
+    fn ask(&self, request: &[u8], limits: &Limits) -> wasmtime::Result<Vec<u8>> {
         let _running = self.ticker.call();
-        let (mut store, door) = self.open()?;
+        let (mut store, door) = self.open(limits)?;
         let (answer,) = door.call(&mut store, (request,))?;
         Ok(answer)
     }
 
-    fn open<'a>(&self) -> wasmtime::Result<(Store<Meter>, Door<'a>)> {
-        let mut store = Store::new(self.plugin.engine(), Meter::new(&self.limits));
+    fn open<'a>(&self, limits: &Limits) -> wasmtime::Result<(Store<Meter>, Door<'a>)> {
+        let mut store = Store::new(self.plugin.engine(), Meter::new(limits));
         store.limiter(|meter| meter);
-        store.set_epoch_deadline(Ticker::epochs(self.limits.deadline));
-        store.set_hostcall_fuel(usize::try_from(self.limits.answer_bytes).unwrap_or(usize::MAX));
+        store.set_epoch_deadline(Ticker::epochs(limits.deadline));
+        store.set_hostcall_fuel(usize::try_from(limits.answer_bytes).unwrap_or(usize::MAX));
         let instance = self.plugin.instantiate(&mut store)?;
         let door = instance.get_typed_func(&mut store, self.call)?;
         Ok((store, door))
-    }
-
-    fn fault(&self, error: &wasmtime::Error) -> PluginError {
-        PluginError::of_run(error, &self.limits, |why| PluginError::BadOutput { why })
     }
 }
 
@@ -279,4 +323,33 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
 
 fn too_large(limit: u64) -> String {
     format!("it is larger than the limit of {limit} bytes")
+}
+
+#[cfg(test)]
+#[path = "../tests/guests/mod.rs"]
+mod guests;
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        guests::{ECHO, guest},
+        *,
+    };
+
+    #[test]
+    fn a_plugin_is_compiled_once_for_everybody_and_the_oldest_of_many_is_forgotten() {
+        let load = |text: &str, limits: &Limits| {
+            PluginPlanner::compile("guest", &wat::parse_str(text).expect("text"), limits.clone()).expect("loads")
+        };
+        let (text, limits) = (guest(ECHO), Limits::default());
+        let one = load(&text, &limits);
+        assert!(Arc::ptr_eq(&one.compiled, &load(&text, &limits).compiled));
+        let short = Limits { deadline: Duration::from_millis(500), ..limits };
+        assert!(!Arc::ptr_eq(&one.compiled, &load(&text, &short).compiled), "within these it has not described itself");
+        for n in 0..COMPILED_MAX {
+            load(&text, &Limits { answer_bytes: 1_000 + n as u64, ..limits });
+        }
+        assert!(!Arc::ptr_eq(&one.compiled, &load(&text, &limits).compiled));
+        assert_eq!(COMPILED.lock().expect("nobody panicked").len(), COMPILED_MAX);
+    }
 }

@@ -102,6 +102,19 @@ fn the_plugin_gives_byte_for_byte_the_native_answers() {
 }
 
 #[test]
+fn the_picks_of_the_plugin_agree_with_every_case() {
+    for file in ["upstream.json", "constructed.json"] {
+        let file = room().join("../planner/tests/data/paimon").join(file);
+        let cases = fs::read_to_string(&file).expect("cases");
+        let request = format!(r#"{{"op":"vectors","cases":{cases}}}"#);
+        let answer = plugin().call(request.as_bytes()).expect("an answer");
+        assert_eq!(text(&answer), text(&planner::wire::call(request.as_bytes())), "{}", file.display());
+        assert!(!text(&answer).contains(r#""agrees":false"#), "{}: {}", file.display(), text(&answer));
+        assert!(text(&answer).contains(r#""agrees":true"#), "{}", file.display());
+    }
+}
+
+#[test]
 fn a_plan_of_the_plugin_equals_the_native_one() {
     let (facts, policy) = (example(), Policy::default());
     for trigger in [Trigger::Tick, Trigger::Relief, Trigger::Forced] {

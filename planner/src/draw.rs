@@ -13,10 +13,14 @@
 mod base;
 mod facts;
 mod plan;
+mod svg;
+mod timeline;
 mod unit;
 
 pub use facts::facts;
-pub use plan::{decision, hold, job, plan, reason};
+pub use plan::{decision, hold, job, plan, reason, verdict};
+pub use svg::svg;
+pub use timeline::timeline;
 pub use unit::{bytes, duration, generations};
 
 /// Lines stay shorter than this, names and all.

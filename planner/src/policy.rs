@@ -14,10 +14,12 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::knobs::KNOBS;
+pub(crate) use self::knobs::knob;
 pub use self::lint::Lint;
 pub(crate) use self::lint::Remarks;
 pub use self::overrides::TablePolicy;
 pub use self::parts::{AgentPolicy, CleanupPolicy, CompactionPolicy, IndexPolicy, RemapPolicy};
+pub(crate) use self::text::{distance, set};
 use crate::facts::GarbageKind;
 use crate::time::{DAY_MS, HOUR_MS, SECOND_MS};
 
@@ -116,9 +118,9 @@ pub enum Unit {
     Seconds,
 }
 
-/// One knob of [`Policy`].
-#[derive(Clone, Copy, Debug)]
-pub struct Knob {
+/// One knob of [`Policy`], or of another set of numbers that people write.
+#[derive(Debug)]
+pub struct Knob<T: 'static = Policy> {
     /// Settings-file key. In upper case it is the environment name, with hyphens the flag.
     pub key: &'static str,
     /// Unit of the written number.
@@ -131,8 +133,8 @@ pub struct Knob {
     pub zero: Option<&'static str>,
     /// One sentence for people, with the SPEC rule.
     pub help: &'static str,
-    get: fn(&Policy) -> u64,
-    field: fn(&mut Policy) -> &mut u64,
+    pub(crate) get: fn(&T) -> u64,
+    pub(crate) field: fn(&mut T) -> &mut u64,
 }
 
 /// Why a value was refused.
@@ -150,7 +152,9 @@ impl Knob {
     pub fn named(key: &str) -> Option<&'static Self> {
         KNOBS.iter().find(|knob| knob.key == key)
     }
+}
 
+impl<T> Knob<T> {
     /// Environment name: the key in upper case.
     pub fn env(&self) -> String {
         self.key.to_ascii_uppercase()
@@ -163,8 +167,8 @@ impl Knob {
 
     /// The knob's value in its written unit: seconds where [`Policy`] holds milliseconds (rounded
     /// down; [`Policy::set`] takes whole seconds only).
-    pub fn value(&self, policy: &Policy) -> u64 {
-        (self.get)(policy) / self.scale()
+    pub fn value(&self, of: &T) -> u64 {
+        (self.get)(of) / self.scale()
     }
 
     /// How many of [`Policy`]'s units one written unit is.
@@ -179,7 +183,7 @@ impl Policy {
     /// # Errors
     /// The first knob that is out of range.
     pub fn check(&self) -> Result<(), Refused> {
-        KNOBS.iter().try_for_each(|knob| knob.within(u128::from((knob.get)(self)), None))
+        KNOBS.iter().try_for_each(|knob| knob.check(self))
     }
 }
 

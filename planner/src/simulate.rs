@@ -1,8 +1,33 @@
-//! A model of what each job does to the facts, for the preview and the tests.
+//! A model of what each job does to the facts, and a virtual clock over the planner: a workload and a policy
+//! in, a timeline out. For the preview and the tests.
 
+mod attempts;
 mod base;
+mod clock;
+mod disk;
+mod faults;
+mod garbage;
+mod knobs;
+mod queue;
+mod records;
+mod rows;
+mod series;
+mod start;
+mod timeline;
+mod work;
+mod workload;
+mod writer;
 
-use alloc::vec::Vec;
+use alloc::{collections::BTreeSet, vec::Vec};
+
+pub use self::clock::run;
+pub use self::faults::Fault;
+pub use self::knobs::{PRESETS, Preset, WORKLOAD};
+pub use self::start::{DURATION_MS, FAULTS_MAX, JOBS_MAX, SAMPLES, Simulation, Unfit};
+pub use self::timeline::{
+    JobOutcome, JobRecord, KindTotals, Samples, ShardSamples, Spread, Staleness, Timeline, Totals,
+};
+pub use self::workload::Workload;
 
 use crate::facts::{CleanupSuccess, RemapFacts};
 use crate::facts::{GarbageFacts, GarbageKind, ShardFacts, TableFacts};
@@ -33,8 +58,9 @@ pub fn apply(facts: &mut TableFacts, job: &JobSpec, now_ms: u64) {
             }
         }
         JobSpec::Collect { shard, files, .. } => {
+            let files: BTreeSet<_> = files.iter().map(|file| (file.kind, &*file.path, file.position)).collect();
             for garbage in named(facts, shard).filter_map(|s| s.garbage.as_mut()) {
-                garbage.retain(|file| !files.contains(&file.id()));
+                garbage.retain(|file| !files.contains(&(file.kind, &*file.path, file.position)));
             }
         }
         JobSpec::Index { indexes, op, .. } => {

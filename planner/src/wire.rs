@@ -3,12 +3,15 @@
 //! | request | answer below `ok` |
 //! |---|---|
 //! | `{"op":"describe"}` | name, version, ABI, encodings, operations, settings of its own; decisions, triggers, every knob |
-//! | `{"op":"policy","set":{key:text}}` | `policy`, `lint`, `toml` (a settings file) |
+//! | `{"op":"policy","set":{key:text}}` | `policy`, `lint`, `toml` (a settings file), `canonical` (the policy as records hash it) |
 //! | `{"op":"plan_table","facts","policy"?,"now_ms","trigger"?,"config"?}` | a plan |
 //! | `{"op":"check","facts","policy"?,"plan"?}` | `violations`, empty when all is well |
 //! | `{"op":"draw","facts"?,"plan"?,"now_ms"?}` | `facts` and `plan` as text |
+//! | `{"op":"vectors","cases":[…]}` | which cases of the picks agree, and where not what was expected and what came ([`vectors`]) |
+//! | `{"op":"workload","preset"?,"set"?:{key:text}}` | `workload`, `toml` |
+//! | `{"op":"simulate","workload"?,"policy"?,"facts"?,"start_ms"?,"duration_ms"?,"seed"?,"faults"?,"samples"?,"draw"?}` | a timeline; with `draw` its `text` and `svg`, too |
 //!
-//! A policy may be partial: what it leaves out has its default. `config` is for settings that a planner
+//! A policy and a workload may be partial: what they leave out has its default. `config` is for settings that a planner
 //! has beside the policy, as the schema `config` of its description says; the built-in one has none.
 //! Anything else than a request of
 //! these is answered with `{"error":{"kind","message"}}`; an unknown key is refused by its name.
@@ -17,8 +20,10 @@
 //! `plan_table` may also be packed ([`packed`]), as may be its answer; an error is JSON always.
 
 pub mod packed;
+mod timeline;
 
 use alloc::{
+    boxed::Box,
     collections::BTreeMap,
     format,
     string::{String, ToString},
@@ -31,6 +36,7 @@ use crate::decision::{SHARD, TABLE};
 use crate::facts::TableFacts;
 use crate::plan::{Plan, Trigger, plan_table};
 use crate::policy::{KNOBS, Knob, Policy};
+use crate::vectors::{self, Case};
 use crate::{check, draw};
 
 /// Largest request, bytes.
@@ -82,6 +88,17 @@ enum Request {
         #[serde(default)]
         now_ms: u64,
     },
+    /// Whether the picks give what cases expect of them.
+    Vectors { cases: Vec<Case> },
+    /// A preset and knobs by their keys, to a workload.
+    Workload {
+        #[serde(default)]
+        preset: Option<String>,
+        #[serde(default)]
+        set: BTreeMap<String, String>,
+    },
+    /// One table over time.
+    Simulate(Box<timeline::Ask>),
 }
 
 /// What every planner says of itself; a host reads it when it loads one. A planner may say more.
@@ -107,7 +124,8 @@ pub struct Description {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Fault {
     /// `too_large`, `malformed` (not JSON), `invalid` (not a request), `policy` (a value out of
-    /// range), `facts` (they contradict themselves), `config` (a setting it does not have).
+    /// range), `facts` (they contradict themselves), `config` (a setting it does not have), `vectors` (a case that
+    /// can't be asked), `workload` (a value out of range), `simulation` (its bounds, too many events).
     kind: &'static str,
     message: String,
 }
@@ -157,7 +175,9 @@ fn answer(request: Request) -> Result<Value, Fault> {
         Request::Policy { set } => {
             let pairs = set.iter().map(|(key, text)| (key.as_str(), text.as_str()));
             let policy = Policy::from_pairs(pairs).map_err(refused)?;
-            Ok(json!({ "policy": policy, "lint": policy.lint(), "toml": policy.to_toml() }))
+            // A `Value` sorts its keys; a record's hash is of the text as the policy itself is written.
+            let canonical = serde_json::to_string(&policy).unwrap_or_default();
+            Ok(json!({ "policy": policy, "lint": policy.lint(), "toml": policy.to_toml(), "canonical": canonical }))
         }
         Request::PlanTable { facts, policy, now_ms, trigger, config } => {
             if let Some(key) = config.keys().next() {
@@ -179,6 +199,12 @@ fn answer(request: Request) -> Result<Value, Fault> {
             let plan = plan.map(|plan| draw::plan(&plan));
             Ok(json!({ "facts": facts, "plan": plan }))
         }
+        Request::Vectors { cases } => {
+            let refused = |refused: vectors::Refused| Fault { kind: "vectors", message: refused.to_string() };
+            to_value(&vectors::judge(&cases).map_err(refused)?)
+        }
+        Request::Workload { preset, set } => timeline::workload(preset.as_deref(), &set),
+        Request::Simulate(ask) => timeline::simulate(*ask),
     }
 }
 
@@ -206,12 +232,13 @@ fn describe() -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "abi": ABI,
         "encodings": ["json", packed::NAME],
-        "ops": ["describe", "policy", "plan_table", "check", "draw"],
+        "ops": ["describe", "policy", "plan_table", "check", "draw", "vectors", "workload", "simulate"],
         "config": no_settings,
         "decisions": TABLE.map(|(decision, _)| decision).into_iter().chain(SHARD.map(|(decision, _)| decision)).collect::<Vec<_>>(),
         "triggers": [Trigger::Tick, Trigger::Relief, Trigger::Forced],
         "knobs": KNOBS.iter().map(knob).collect::<Vec<_>>(),
         "policy": defaults,
+        "workload": timeline::describe(),
     })
 }
 

@@ -6,6 +6,9 @@ import address from './generated/planner_bg.wasm?url';
 export interface Knob {
   key: string;
   unit: 'count' | 'bytes' | 'seconds';
+  /** In the written unit: things, bytes, seconds. */
+  min: number;
+  max: number;
   zero: string | null;
   help: string;
   /** The default, as a person writes it. */
@@ -13,17 +16,30 @@ export interface Knob {
 }
 
 export interface Description {
+  name: string;
   version: string;
   triggers: string[];
   knobs: Knob[];
+  workload: {
+    knobs: Knob[];
+    presets: { name: string; help: string; set: Changes }[];
+    limits: { duration_ms: [number, number]; samples: [number, number]; faults: number; jobs: number };
+  };
 }
 
 /** A policy as the planner reads it; only handed back to it. */
 export type Policy = Record<string, unknown>;
 
+/** Knobs that somebody set, as written. */
+export type Changes = Record<string, string>;
+
 export interface CheckedPolicy {
   policy: Policy;
   lint: { key: string; why: string }[];
+  /** A settings file. */
+  toml: string;
+  /** The text that a record's hash is made of. */
+  canonical: string;
 }
 
 export interface Reason {
@@ -57,6 +73,8 @@ export type Hold =
   | { by: 'mismatch'; kind: string; at_ms: number }
   | { by: 'sealed' | 'detached' | 'paused' | 'no_primary_key' };
 
+export type Outcome = 'due' | 'not_due' | 'held' | 'disabled';
+
 export type Verdict = { decision: string; shard?: string } & (
   | { outcome: 'due'; jobs: Job[]; reasons: Reason[] }
   | { outcome: 'not_due'; reasons: Reason[]; due_at_ms?: number }
@@ -82,7 +100,8 @@ export interface Drawing {
 
 export interface Answer {
   plan: Plan;
-  drawing: Drawing;
+  /** The plan as the planner wrote it. */
+  text: Json;
 }
 
 /** The planner refused a request; the message is its own. */
@@ -118,13 +137,114 @@ export function describe(): Description {
 }
 
 /** Defaults with the knobs of `set` on top, each as a person writes it. */
-export function policy(set: Record<string, string>): CheckedPolicy {
+export function policy(set: Changes): CheckedPolicy {
   return JSON.parse(ask('policy', { set }).text) as CheckedPolicy;
 }
 
-/** The plan and its drawing. */
+/** What is to be done on a table. */
 export function plan(facts: Json, policy: Policy, now_ms: number, trigger: string): Answer {
-  const plan = ask('plan_table', { facts, policy, now_ms, trigger });
-  const drawing = ask('draw', { facts, plan, now_ms });
-  return { plan: JSON.parse(plan.text) as Plan, drawing: JSON.parse(drawing.text) as Drawing };
+  const text = ask('plan_table', { facts, policy, now_ms, trigger });
+  return { plan: JSON.parse(text.text) as Plan, text };
+}
+
+/** Facts and a plan as text. */
+export function drawing(facts: Json, plan: Json, now_ms: number): Drawing {
+  return JSON.parse(ask('draw', { facts, plan, now_ms }).text) as Drawing;
+}
+
+/** What is written to a table, as the planner reads it; only handed back to it. */
+export type Workload = Record<string, unknown>;
+
+/** A preset with the knobs of `set` on top. */
+export function workload(preset: string, set: Changes): Workload {
+  const answer = ask('workload', { ...(preset ? { preset } : {}), set });
+  return (JSON.parse(answer.text) as { workload: Workload }).workload;
+}
+
+/** Something that goes wrong in a simulation. */
+export interface Fault {
+  fault: string;
+  /** Since the start. */
+  at_ms: number;
+  silent_ms?: number;
+  for_ms?: number;
+  by_ms?: number;
+  times?: number;
+}
+
+export interface Simulation {
+  workload: Workload;
+  policy: Policy;
+  /** A real table to start from. */
+  facts?: Json;
+  start_ms?: number;
+  duration_ms: number;
+  seed: number;
+  faults: Fault[];
+  samples: number;
+}
+
+/** A number for each entry of a timeline. */
+export type Series = number[];
+
+export interface RanJob {
+  id: number;
+  kind: string;
+  decision: string;
+  shard?: string;
+  enqueued_ms: number;
+  started_ms?: number;
+  ended_ms?: number;
+  outcome: 'open' | 'done' | 'failed' | 'conflict';
+  attempts: number;
+  read_bytes: number;
+  written_bytes: number;
+  why?: Reason;
+}
+
+interface Spread {
+  p50: number;
+  p99: number;
+  max: number;
+}
+
+export interface Totals {
+  rows: number;
+  bytes: number;
+  flushes: number;
+  commits: number;
+  passes: number;
+  folded: number;
+  jobs: Record<string, { done: number; failed: number; conflicts: number; lost: number; open: number; written_bytes: number; busy_ms: number }>;
+  written_bytes: Record<string, number>;
+  write_amplification_permille: number;
+  space_amplification_permille: number;
+  staleness: { over_time: Spread; bound_ms: number | null; longest_fold_ms: number; above: boolean };
+  queue_wait: Spread;
+  failures: number;
+  stalled_ms: number;
+  unfolded_max: number;
+  versions: number;
+}
+
+export type SampleName =
+  | 'unfolded' | 'unfolded_bytes' | 'staleness_ms' | 'unindexed_rows' | 'base_rows' | 'fragments'
+  | 'small_fragments' | 'deleted_rows' | 'versions' | 'disk_bytes' | 'garbage_bytes' | 'running'
+  | 'queued' | 'stalled_ms';
+
+/** What happened in a simulation; times are milliseconds since its start. */
+export interface Timeline {
+  start_ms: number;
+  duration_ms: number;
+  samples: { every_ms: number; at_ms: Series } & Record<SampleName, Series>;
+  jobs: RanJob[];
+  jobs_left_out: Record<string, number>;
+  faults: Fault[];
+  totals: Totals;
+}
+
+/** Runs a workload under a policy. */
+export function simulate(simulation: Simulation): Timeline {
+  const fields = Object.entries(simulation).filter(([, value]) => value !== undefined) as [string, Value][];
+  return JSON.parse(ask('simulate', Object.fromEntries(fields)).text) as Timeline;
 }

@@ -1,184 +1,174 @@
-// The page: what is typed goes to the planner, what it answers is shown.
+// The page: what is typed changes the state, the planner is asked about it, what it answers is shown.
 
 import * as door from './door';
-import { find, make } from './dom';
-import example from './example.json?raw';
-import { PolicyForm } from './policy';
-import { summary, verdictTable } from './verdicts';
+import { SHARDS_AT_ONCE, cards, selection } from './cards';
+import { knobTable, verdictTable } from './compare';
+import { find, make, say, swap } from './dom';
+import { evaluate } from './evaluate';
+import type { View } from './evaluate';
+import { flips } from './flips';
+import type { Asked, Flips } from './flips';
+import { PolicyPanel } from './policy-panel';
+import { Runner, Stale } from './runner';
+import { Broken, decode, isLink } from './share';
+import { SimulationPart } from './simulation';
+import { Store, shown } from './state';
+import type { State } from './state';
+import { TablePanel } from './table';
+import { LATER, caseOf, planOf, whatIfTable } from './whatif';
+import { headline, staleness, tally } from './words';
 
-/** The time the example was taken at: 2026-01-15 12:00:00 UTC. */
-const EXAMPLE_NOW_MS = 1_768_478_400_000;
-const FILE_BYTES_MAX = 32 * 1024 * 1024;
-
-const TRIGGERS: Record<string, string> = {
-  tick: 'the periodic walk',
-  relief: 'write back-pressure',
-  forced: 'an operator, by force',
-};
+/** What would change more than so many verdicts, or a table of so many characters, is asked for in a
+ * worker: a keystroke must not wait for a thousand plans. */
+const QUICK_VERDICTS = 20;
+const QUICK_CHARS = 20_000;
 
 const page = {
   main: find('main', HTMLElement),
+  notice: find('notice', HTMLElement),
   summary: find('summary', HTMLElement),
+  story: find('story', HTMLElement),
+  headline: find('headline', HTMLElement),
   problem: find('problem', HTMLElement),
   verdicts: find('verdicts', HTMLElement),
+  comparison: find('comparison', HTMLElement),
+  compared: find('compared', HTMLElement),
   drawing: find('drawing', HTMLElement),
+  more: find('more', HTMLInputElement),
+  moreText: find('more-text', HTMLElement),
+  later: find('later', HTMLInputElement),
+  laterText: find('later-text', HTMLElement),
+  whatIf: find('what-if-table', HTMLElement),
+  whatIfSection: find('what-if', HTMLElement),
   drawingSection: find('drawing-section', HTMLElement),
-  now: find('now', HTMLInputElement),
-  trigger: find('trigger', HTMLSelectElement),
-  facts: find('facts', HTMLTextAreaElement),
-  factsError: find('facts-error', HTMLElement),
-  nowError: find('now-error', HTMLElement),
-  file: find('file', HTMLInputElement),
-  defaults: find('defaults', HTMLButtonElement),
-  settings: find('settings', HTMLElement),
-  settingsText: find('settings-text', HTMLElement),
 };
 
-/** Text only when it changes, so that a screen reader does not repeat itself. */
-function say(element: HTMLElement, text: string): void {
-  if (element.textContent !== text) element.textContent = text;
-}
+const STORY = 'An example to begin with: one shard has four SSTables, so they are folded into the table; another waits for an index that lags. Turn a knob and see what changes, or open the facts of a table of yours.';
 
-/** A message at the field it is about; an empty one clears it. */
-function fault(field: HTMLElement, error: HTMLElement, message: string): void {
-  field.setAttribute('aria-invalid', String(message !== ''));
-  say(error, message);
-  error.hidden = message === '';
-}
+class Page {
+  readonly store = new Store();
+  readonly #description = door.describe();
+  readonly #table = new TablePanel(this.store, this.#description.triggers);
+  readonly #policy = new PolicyPanel(this.store, this.#description);
+  readonly #simulation = new SimulationPart(this.store, this.#description);
+  readonly #runner = new Runner();
+  #shards = SHARDS_AT_ONCE;
+  #last: { state: State; view: View; flips: Flips | undefined } | undefined;
 
-/** The moment in the field, read as UTC. */
-function nowMs(): number | undefined {
-  const ms = Date.parse(`${page.now.value}Z`);
-  const known = Number.isFinite(ms) && ms >= 0;
-  fault(page.now, page.nowError, known ? '' : 'a date and a time from 1970 on are needed');
-  return known ? ms : undefined;
-}
+  async start(): Promise<void> {
+    page.later.max = String(LATER.length - 1);
+    page.more.addEventListener('input', () => this.store.update({ more: Number(page.more.value) }));
+    page.later.addEventListener('input', () => this.store.update({ later_ms: LATER[Number(page.later.value)] ?? 0 }));
+    this.store.listen((state) => this.#show(state));
+    addEventListener('hashchange', () => void this.#open());
+    await this.#open();
+    await this.#table.connect();
+  }
 
-function setNow(ms: number): void {
-  const latest = Date.UTC(9999, 11, 31);
-  page.now.value = new Date(Math.min(Math.max(ms, 0), latest)).toISOString().slice(0, 19);
-}
+  /** The state that the address holds, or the beginning. */
+  async #open(): Promise<void> {
+    page.notice.hidden = true;
+    if (!isLink(location.hash)) {
+      if (!this.#last) this.store.update({});
+      return;
+    }
+    try {
+      this.store.update(await decode(location.hash));
+    } catch (error) {
+      if (!(error instanceof Broken)) throw error;
+      this.store.update({});
+      say(page.notice, `The link can’t be read: ${error.message}. The page shows its defaults instead.`);
+      page.notice.hidden = false;
+    }
+  }
 
-/** The facts as they were typed, once they are JSON at all. */
-function facts(): door.Json | undefined {
-  const text = page.facts.value.trim();
-  try {
-    JSON.parse(text);
-    fault(page.facts, page.factsError, '');
-    return new door.Json(text);
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    fault(page.facts, page.factsError, text === '' ? '' : `not JSON: ${why}`);
+  #show(state: State): void {
+    const view = evaluate(state);
+    this.#table.show(state, view);
+    this.#policy.show(state, view);
+    const half = state.side === 'b' ? view.b : view.a;
+    if (half?.answer && view.facts) {
+      this.#shards = this.#last?.view.facts?.text === view.facts.text ? this.#shards : SHARDS_AT_ONCE;
+      this.#last = { state, view, flips: this.#flips(state, view, half.answer.plan) };
+      this.#draw();
+    } else if (state.facts.trim() === '') {
+      this.#clear();
+    } else {
+      // A field in the middle of being typed is often wrong for a moment: the last verdicts then stay,
+      // marked as out of date, so that the page does not jump.
+      say(page.summary, 'A field has a problem, shown beside it.');
+      page.main.classList.add('stale');
+    }
+    this.#simulation.show(state, view);
+  }
+
+  #flips(state: State, view: View, plan: door.Plan): Flips | undefined {
+    const asked: Asked = { facts: view.facts?.text ?? '', set: shown(state), now_ms: state.now_ms, trigger: state.trigger };
+    const { knobs } = this.#description;
+    const { table, shards } = selection(plan, this.#shards);
+    const wanted = [...table, ...shards.flatMap(([, places]) => places)];
+    if (wanted.length <= QUICK_VERDICTS && asked.facts.length <= QUICK_CHARS) return flips(asked, plan, knobs, wanted);
+    this.#runner.ask({ task: 'flips', asked, plan, knobs, wanted }).then((done) => {
+      if (!('flips' in done) || this.#last?.state !== state) return;
+      this.#last.flips = done.flips;
+      this.#draw();
+    }).catch((error: unknown) => { if (!(error instanceof Stale)) throw error; });
     return undefined;
   }
-}
 
-/** Asks about everything typed. A field in the middle of being typed is often wrong for a moment:
- * the last verdicts then stay, marked as out of date, so that the page does not jump. */
-function evaluate(form: PolicyForm): void {
-  const changes = form.changes();
-  page.defaults.disabled = Object.keys(changes).length === 0;
-  const [policy, now, known] = [form.read(), nowMs(), facts()];
-  showSettings(policy ? changes : {});
-  const answer = known && ask(known, policy ?? {}, now ?? 0);
-  if (answer && policy && now !== undefined) {
-    show(answer, form);
-  } else if (page.facts.value.trim() === '') {
-    clear('No facts yet: paste, open or drop a facts.json, or take the example.');
-  } else {
-    say(page.summary, 'A field has a problem, shown beside it.');
-    page.main.classList.add('stale');
+  #draw(): void {
+    if (!this.#last) return;
+    const { state, view, flips } = this.#last;
+    const [mine, other] = state.side === 'b' ? [view.b, view.a] : [view.a, view.b];
+    const plan = mine?.answer?.plan;
+    if (!plan || !view.facts || !mine?.answer) return;
+    say(page.story, state.source.from === 'example' ? STORY : '');
+    say(page.headline, headline(plan));
+    say(page.summary, `${tally(plan)}. ${staleness(plan)}`);
+    const names: [string, string] = state.side === 'b' ? ['B', 'A'] : ['A', 'B'];
+    const deeds = { go: (ms: number) => this.store.update({ now_ms: Math.ceil(ms / 1000) * 1000 }), set: (set: door.Changes) => this.store.policy({ ...shown(state), ...set }) };
+    swap(page.verdicts, ...cards({ plan, flips, other: other?.answer?.plan, names }, deeds, this.#shards, () => {
+      this.#shards += SHARDS_AT_ONCE;
+      if (this.#last) this.#last.flips = this.#flips(state, view, plan);
+      this.#draw();
+    }));
+    this.#compare(state, view);
+    this.#whatIf(state, view.facts, mine.policy?.policy ?? {}, plan, flips);
+    const { facts, plan: drawn } = door.drawing(view.facts, mine.answer.text, plan.at_ms);
+    say(page.drawing, `${facts ?? ''}${drawn ?? ''}`);
+    page.drawingSection.hidden = false;
+    page.main.classList.remove('stale');
+  }
+
+  #compare({ a, b }: State, view: View): void {
+    page.comparison.hidden = b === undefined;
+    if (!b) return;
+    const [one, two] = [view.a.answer?.plan, view.b?.answer?.plan];
+    swap(page.compared, knobTable(a, b, this.#description.knobs), one && two ? verdictTable(one, two) : make('p', 'hint', 'One of the policies has a value that is refused.'));
+  }
+
+  #whatIf({ more, later_ms, now_ms, trigger }: State, facts: door.Json, policy: door.Policy, plan: door.Plan, flips: Flips | undefined): void {
+    const what = { more, later_ms };
+    page.more.value = String(more);
+    page.later.value = String(Math.max(0, LATER.indexOf(later_ms)));
+    say(page.moreText, more === 0 ? 'none' : String(more));
+    say(page.laterText, later_ms === 0 ? 'now' : caseOf({ more: 0, later_ms }));
+    const then = planOf(facts, policy, now_ms, trigger, what);
+    swap(page.whatIf, then ? whatIfTable(plan, then, flips) : make('p', 'hint', 'These facts hold numbers that are too large to be changed here; time can be.'));
+    page.whatIfSection.hidden = false;
+  }
+
+  #clear(): void {
+    say(page.headline, '');
+    say(page.story, '');
+    say(page.summary, 'No facts yet: paste, open or drop a facts.json, or take the example.');
+    swap(page.verdicts, make('p', 'hint', 'Nothing to show.'));
+    for (const part of [page.drawingSection, page.whatIfSection, page.comparison]) part.hidden = true;
+    page.main.classList.remove('stale');
   }
 }
 
-/** The planner's answer, or nothing when it refuses the facts; then they say why. */
-function ask(facts: door.Json, policy: door.Policy, now_ms: number): door.Answer | undefined {
-  try {
-    return door.plan(facts, policy, now_ms, page.trigger.value);
-  } catch (refused) {
-    if (!(refused instanceof door.Refused)) throw refused;
-    fault(page.facts, page.factsError, refused.message);
-    return undefined;
-  }
-}
-
-function show({ plan, drawing }: door.Answer, form: PolicyForm): void {
-  const go = (ms: number) => {
-    setNow(roundUp(ms));
-    evaluate(form);
-    page.now.focus();
-  };
-  say(page.summary, summary(plan));
-  page.verdicts.replaceChildren(verdictTable(plan, go));
-  say(page.drawing, `${drawing.facts ?? ''}${drawing.plan ?? ''}`);
-  page.drawingSection.hidden = false;
-  page.main.classList.remove('stale');
-}
-
-function clear(why: string): void {
-  say(page.summary, why);
-  page.verdicts.replaceChildren(make('p', 'hint', 'Nothing to show.'));
-  page.drawingSection.hidden = true;
-  page.main.classList.remove('stale');
-}
-
-/** The field holds whole seconds: a moment too late is due, a moment too early is not. */
-function roundUp(ms: number): number {
-  return Math.ceil(ms / 1000) * 1000;
-}
-
-function showSettings(changes: Record<string, string>): void {
-  const lines = Object.entries(changes).map(([key, text]) => `${key} = ${/^\d+$/.test(text) ? text : JSON.stringify(text)}`);
-  say(page.settingsText, lines.join('\n'));
-  page.settings.hidden = lines.length === 0;
-}
-
-async function take(file: File | undefined, update: () => void): Promise<void> {
-  if (!file) return;
-  if (file.size > FILE_BYTES_MAX) {
-    fault(page.facts, page.factsError, `\`${file.name}\` is larger than 32 MiB`);
-    return;
-  }
-  page.facts.value = await file.text();
-  update();
-}
-
-function listen(form: PolicyForm): void {
-  const update = () => evaluate(form);
-  for (const input of [page.now, page.facts, page.trigger]) input.addEventListener('input', update);
-  page.file.addEventListener('change', () => void take(page.file.files?.[0], update));
-  page.defaults.addEventListener('click', () => { form.reset(); update(); });
-  find('clock', HTMLButtonElement).addEventListener('click', () => { setNow(Date.now()); update(); });
-  find('example', HTMLButtonElement).addEventListener('click', () => { showExample(); update(); });
-  for (const button of document.querySelectorAll<HTMLButtonElement>('[data-move]')) {
-    button.addEventListener('click', () => { setNow((nowMs() ?? EXAMPLE_NOW_MS) + Number(button.dataset.move)); update(); });
-  }
-  document.addEventListener('dragover', (event) => { event.preventDefault(); page.facts.classList.add('dropping'); });
-  document.addEventListener('dragleave', () => page.facts.classList.remove('dropping'));
-  document.addEventListener('drop', (event) => {
-    event.preventDefault();
-    page.facts.classList.remove('dropping');
-    void take(event.dataTransfer?.files[0], update);
-  });
-}
-
-function showExample(): void {
-  page.facts.value = example;
-  setNow(EXAMPLE_NOW_MS);
-}
-
-async function start(): Promise<void> {
-  await door.open();
-  const { knobs, triggers } = door.describe();
-  page.trigger.replaceChildren(...triggers.map((name) => new Option(TRIGGERS[name] ?? name, name)));
-  const form: PolicyForm = new PolicyForm(find('policy', HTMLElement), knobs, () => evaluate(form));
-  find('policy', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault());
-  showExample();
-  listen(form);
-  evaluate(form);
-}
-
-start().catch((error: unknown) => {
+door.open().then(() => new Page().start()).catch((error: unknown) => {
   say(page.summary, '');
   page.problem.hidden = false;
   say(page.problem, `The planner could not be loaded: ${error instanceof Error ? error.message : String(error)}. Serve this folder with a web server and open it in a current browser.`);

@@ -29,14 +29,37 @@ export function duration(ms: number): string {
   return next && rest > 0 ? `${whole} ${rest} ${next[0]}` : whole;
 }
 
-/** Milliseconds since the epoch as `2026-01-15 12:00:00 UTC`. */
+const MOMENT = new Intl.DateTimeFormat('en-GB', {
+  year: 'numeric',
+  month: 'short',
+  day: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  timeZoneName: 'short',
+});
+
+/** Milliseconds since the epoch in the reader's zone, which is named: `15 Jan 2026, 13:00:00 CET`. */
 export function moment(ms: number): string {
-  const date = new Date(ms);
-  if (Number.isNaN(date.getTime())) return `${ms} ms`;
-  return `${date.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
+  return Number.isNaN(new Date(ms).getTime()) ? `${ms} ms` : MOMENT.format(ms);
+}
+
+/** The reader's zone, as `Europe/Paris`. */
+export function zone(): string {
+  return MOMENT.resolvedOptions().timeZone;
 }
 
 /** A whole number with its digits in groups. */
 export function count(value: number): string {
   return value.toLocaleString('en').replaceAll(',', '\u202f');
+}
+
+/** Thousandths as a share of a hundred. */
+export function percent(permille: number): string {
+  return `${(permille / 10).toFixed(1)} %`;
+}
+
+/** `1 file`, `2 files`. */
+export function many(value: number, one: string, more = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : more}`;
 }

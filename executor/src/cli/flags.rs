@@ -53,3 +53,11 @@ pub(super) fn load(flags: Option<&ArgMatches>) -> Result<Settings> {
     let env = settings::from_env(|name| std::env::var_os(name))?;
     Settings::resolve([file, env, from_flags(flags)].concat())
 }
+
+/// The settings of a policy's file alone, with flags on top; without a file, those that there are.
+pub(super) fn of_policy(file: Option<&str>, flags: Option<&ArgMatches>) -> Result<Settings> {
+    match file {
+        Some(file) => Settings::resolve([read_settings(file)?, from_flags(flags)].concat()),
+        None => load(flags),
+    }
+}

@@ -97,12 +97,16 @@ impl Tally {
 }
 
 fn read_facts(file: &str) -> Result<Vec<TableFacts>> {
+    parse_facts(&text_of(file)?).map_err(|e| e.context(format!("the facts in `{file}`")))
+}
+
+/// What is in a file; `-`: what comes in.
+pub(super) fn text_of(file: &str) -> Result<String> {
     let text = match file {
         "-" => std::io::read_to_string(std::io::stdin()),
         path => std::fs::read_to_string(path),
     };
-    let text = text.map_err(|e| Error::Invalid(format!("can't read the facts in `{file}`: {e}")))?;
-    parse_facts(&text).map_err(|e| e.context(format!("the facts in `{file}`")))
+    text.map_err(|e| Error::Invalid(format!("`{file}` can't be read: {e}")))
 }
 
 /// The facts of one table, or an array of them.

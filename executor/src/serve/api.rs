@@ -7,6 +7,7 @@ mod call;
 mod columns;
 mod expression;
 mod fit;
+pub(super) mod fleet;
 mod indexes;
 mod ipc;
 pub(super) mod jobs;
@@ -35,11 +36,14 @@ use datafusion::common::DataFusionError;
 use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
+use super::board::Board;
 use super::heard::Heard;
 use crate::catalog::{Root, TableRef};
 use crate::error::{Error, Result, plain};
 use crate::pod::Pod;
+use crate::registry::Member;
 use crate::table::Table;
 use crate::tend::Tender;
 
@@ -186,6 +190,7 @@ pub(super) fn routes(api: Api) -> Router {
         .merge(spec::routes())
         .merge(operate::routes())
         .merge(policy::routes())
+        .merge(fleet::routes())
         .layer(axum::middleware::from_fn(whole))
         .with_state(api)
 }
@@ -237,6 +242,12 @@ pub(super) struct Api {
     pub(super) tender: Arc<Tender>,
     pub(super) heard: Heard,
     pub(super) pod: Arc<Pod>,
+    /// How every table is.
+    pub(super) board: Board,
+    /// This agent.
+    pub(super) member: Arc<Member>,
+    /// Places of those who follow it.
+    pub(super) streams: Arc<Semaphore>,
     /// This process runs passes, its own or anybody's.
     pub(super) works: bool,
 }

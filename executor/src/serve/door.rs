@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State as Shared};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -29,6 +29,7 @@ use self::connections::Connections;
 use super::api::{self, Refused};
 use super::keys::{Keys, NAMELESS, Scope, UNKNOWN, key_of, may_only_look};
 use super::metrics::Metrics;
+use super::page::is_page;
 use crate::error::{Error, Result};
 
 /// How long one request may take, and one that moves or searches the rows of a table: so long the client
@@ -181,6 +182,7 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
 fn needs(method: &Method, path: &str) -> Option<Scope> {
     match path {
         "/healthz" | "/readyz" => None,
+        _ if matches!(*method, Method::GET | Method::HEAD) && is_page(path) => None,
         "/v1/jobs/list" | "/v1/jobs/describe" | "/v1/jobs/query_events" => Some(Scope::Read),
         _ if method == Method::GET => Some(Scope::Read),
         _ if looks(path) => Some(Scope::Read),
@@ -216,7 +218,8 @@ pub(super) async fn guard(
     // Not the path: names of tables are many, and anybody may think of more.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_string();
     let needed = needs(&method, &path);
-    let (name, response) = match let_in(&keys, needed, request.headers()) {
+    let admitted = from_here(&keys, &request).and_then(|()| let_in(&keys, needed, request.headers()));
+    let (name, response) = match admitted {
         Err((name, refused)) => (name, refused.into_response()),
         Ok(name) => {
             let time = time(&path);
@@ -240,6 +243,23 @@ pub(super) async fn guard(
         response.headers_mut().insert(REQUEST_ID, id);
     }
     response
+}
+
+/// Where nobody is asked for a key, a page of somebody else's must not act through its reader's browser.
+///
+/// # Errors
+/// For what a page of another origin asks to be changed.
+fn from_here(keys: &Keys, request: &Request) -> std::result::Result<(), (String, Refused)> {
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    let Some(origin) = request.headers().get(ORIGIN).filter(|_| changes && !keys.asks()) else { return Ok(()) };
+    let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
+    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str().as_bytes()));
+    let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    if from.is_some_and(|(_, from)| Some(from.as_bytes()) == host) {
+        return Ok(());
+    }
+    let why = "a page of another origin may change nothing here";
+    Err((String::new(), Refused::new(StatusCode::FORBIDDEN, api::code::FORBIDDEN, why)))
 }
 
 /// Whose key it is that comes with a request; none where nobody is asked for one.

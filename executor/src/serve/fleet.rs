@@ -79,10 +79,19 @@ impl Fleet {
 
     /// The tables of `all` that are `me`'s (SPEC section 7).
     pub(super) fn owned(&self, all: &[TableRef], me: &Member) -> Vec<TableRef> {
+        let mine = self.owners(all, me).into_iter().zip(all).filter(|((_, other), _)| other.is_none());
+        mine.map(|(_, table)| table.clone()).collect()
+    }
+
+    /// The names of `all`, and which agent has each of them; `None`: `me`.
+    pub(super) fn owners(&self, all: &[TableRef], me: &Member) -> Vec<(String, Option<String>)> {
         let others = self.agents.iter().filter(|agent| agent.root == me.root && agent.name != me.name);
         let agents: Vec<&str> = others.map(|agent| agent.name.as_str()).chain([me.name.as_str()]).collect();
-        let mine = |table: &&TableRef| planner::agent::owner(&table.uri, agents.iter().copied()) == Some(&me.name);
-        all.iter().filter(mine).cloned().collect()
+        let owner = |table: &TableRef| {
+            let owner = planner::agent::owner(&table.uri, agents.iter().copied());
+            owner.filter(|owner| *owner != me.name).map(str::to_string)
+        };
+        all.iter().map(|table| (table.name.clone(), owner(table))).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `GET /healthz` | 200 while the process answers |
 //! | `GET /readyz` | 200 once the catalogue was listed and while the agent ticks, else 503 with the reason |
 //! | `GET /openapi.json` | every route, in OpenAPI 3.1 |
+//! | `GET /`, `/preview/` | the fleet page, and the preview of policies (module `page`) |
 //! | `POST /v1/table/{id}/evaluate` | 202: the table is evaluated soon; 404: there is no such table, or another agent has it |
 //!
 //! What LanceDB's client asks of tables and jobs is in `api`.
@@ -17,7 +18,7 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,7 @@ use super::door::{Door, Listeners, guard};
 use super::flight;
 use super::heard::Heard;
 use super::metrics::Metrics;
+use super::page;
 use crate::env::now_ms;
 use crate::error::Result;
 use crate::registry::{HEARTBEAT, Registry};
@@ -110,8 +112,9 @@ pub(super) async fn answer(door: Door, listeners: Listeners, state: State, until
         .with_state(state.clone())
         .merge(api::jobs::routes(state.registry.clone()))
         .merge(tables)
-        .fallback(api::no_route)
+        .fallback(page::or_no_route)
         .method_not_allowed_fallback(api::no_method)
+        .layer(Extension(until.clone()))
         .layer(axum::middleware::from_fn(api::unread::read_on))
         .layer(axum::middleware::from_fn_with_state((door.keys.clone(), state.metrics.clone()), guard))
         .layer(axum::middleware::map_response(announced));

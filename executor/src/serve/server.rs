@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use lance_io::object_store::ObjectStore;
 use planner::agent::{Agent, Effect, Event, Failing};
 use planner::plan::{Plan, Trigger};
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
 use super::api::Api;
+use super::api::fleet::STREAMS;
+use super::board::Board;
 use super::fleet::{Fleet, Heard};
 use super::heard::Heard as HeardOf;
 use super::http::{Pulse, State};
@@ -45,6 +48,7 @@ pub(super) struct Server {
     listing: Listing,
     walking: bool,
     watch: Option<Watch>,
+    board: Board,
     state: State,
 }
 
@@ -77,6 +81,7 @@ impl Server {
     pub(super) fn new(service: Service, store: Arc<ObjectStore>) -> Result<Self> {
         let policy = &service.tender.policy.agent;
         let heard = HeardOf::default();
+        let board = Board::default();
         let local = !service.root.uri().contains("://");
         Ok(Self {
             agent: Agent::new(policy.clone()),
@@ -97,10 +102,14 @@ impl Server {
                     tender: service.tender.clone(),
                     heard: heard.clone(),
                     pod: service.pod.clone(),
+                    board: board.clone(),
+                    member: Arc::new(service.member.clone()),
+                    streams: Arc::new(Semaphore::new(STREAMS)),
                     works: service.limits.own > 0 || service.limits.jobs > 0,
                 }),
                 heard,
             },
+            board,
             service,
         })
     }
@@ -169,6 +178,7 @@ impl Server {
             self.carry_out(effects, now);
         }
         let coverage = self.agent.coverage(now);
+        self.board.ticked(coverage, self.fleet.away);
         self.state.metrics.ticked(&coverage, self.agent.failing().count(), now);
         self.state.metrics.jobs(self.fleet.open, self.fleet.peers(&self.service.member));
         self.state.pulse.tick(now);
@@ -222,6 +232,7 @@ impl Server {
                     tracing::info!(table, "table works again");
                 }
                 metrics.table(&table, &facts, now);
+                self.board.evaluated(&facts, &plan, &decided.policy);
                 self.fleet.blamed = false;
                 watched.failures = 0;
                 watched.seen = Some(Seen::from(&*facts));
@@ -253,6 +264,7 @@ impl Server {
         let retry_secs = failing.retry_at_ms.saturating_sub(now) / 1000;
         tracing::warn!(table, why = failing.why, failures = failing.times, retry_secs, "table fails");
         self.state.metrics.failing(table, failing.times);
+        self.board.failed(table, failing);
         if let Some(watched) = self.tables.get_mut(table) {
             watched.failures = failing.times;
         }
@@ -416,6 +428,7 @@ impl Server {
         }
         self.state.heard.owned(&names);
         self.state.metrics.owned(&names);
+        self.board.listed(self.fleet.owners(&self.all, &self.service.member));
         let effects = self.agent.handle(Event::OwnershipChanged { tables: names }, now);
         self.carry_out(effects, now);
     }

@@ -55,7 +55,8 @@ pub fn decision(decision: Decision) -> &'static str {
     }
 }
 
-fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
+/// A verdict in one line, or one a job, or as many as its reasons need.
+pub fn verdict(verdict: &Verdict, at_ms: u64) -> Vec<String> {
     let name = decision(verdict.decision);
     match &verdict.outcome {
         Outcome::Due { jobs, reasons } => jobs

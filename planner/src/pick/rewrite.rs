@@ -76,7 +76,7 @@ impl Target {
     /// Below this a fragment is small. A fragment a little under the target is not: what a rewrite
     /// gave may come out so, or the target may move a little as bytes per row are measured anew, and
     /// it would be rewritten for ever.
-    fn is_small(&self, fragment: &FragmentFacts) -> bool {
+    pub(crate) fn is_small(&self, fragment: &FragmentFacts) -> bool {
         u128::from(fragment.rows) * 10 < u128::from(self.rows) * 7
     }
 }

@@ -1,14 +1,15 @@
 //! The list. One line here is all that a knob needs beside its field.
 
-use super::{Knob, MIB, Unit};
+use super::{Knob, MIB};
 
 const YEAR_SECS: u64 = 365 * 24 * 3600;
 
+/// One line of a list of knobs.
 macro_rules! knob {
     ($key:literal, $unit:ident, $min:expr, $max:expr, $zero:expr, $($field:ident).+, $help:literal) => {
-        Knob {
+        $crate::policy::Knob {
             key: $key,
-            unit: Unit::$unit,
+            unit: $crate::policy::Unit::$unit,
             min: $min,
             max: $max,
             zero: $zero,
@@ -18,6 +19,7 @@ macro_rules! knob {
         }
     };
 }
+pub(crate) use knob;
 
 /// Every knob, in the order the reference lists them.
 pub const KNOBS: &[Knob] = &[

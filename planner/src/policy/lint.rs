@@ -15,6 +15,7 @@ const FRAGMENT_ROWS_MIN: u64 = 1_000;
 
 /// A remark on a knob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Lint {
     /// The knob's key, or the key of a table's config.

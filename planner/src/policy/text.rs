@@ -40,11 +40,7 @@ impl Policy {
     /// An unknown key, with the nearest known one; a value that is malformed, out of range, not
     /// whole in its unit, or 0 where 0 means nothing.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), Refused> {
-        let Some(knob) = Knob::named(key) else { return Err(unknown(key, KNOBS.iter().map(|knob| knob.key))) };
-        let raw = knob.parse(text)?;
-        knob.within(raw, Some(text))?;
-        *(knob.field)(self) = u64::try_from(raw).map_err(|_| knob.refuse(Some(text), "is too large"))?;
-        Ok(())
+        set(KNOBS, self, key, text)
     }
 
     /// The defaults with `pairs` of key and text on top; a later pair wins.
@@ -68,25 +64,44 @@ impl Policy {
              # Bytes take B, KiB, MiB, GiB, TiB, KB, MB, GB, TB; times take s, m, h, d.\n",
         );
         for knob in KNOBS {
-            let (min, max) = (knob.print(knob.min), knob.print(knob.max));
-            out += &format!("\n# {}\n# {min} to {max}", knob.help);
-            if let Some(zero) = knob.zero {
-                out += &format!("; 0: {zero}");
-            }
-            out += &format!(". Environment {}, flag --{}.\n", knob.env(), knob.flag());
-            let comment = if knob.value(self) == knob.value(&defaults) { "# " } else { "" };
-            let value = knob.text(self);
-            let quote = if knob.unit == Unit::Count { "" } else { "\"" };
-            out += &format!("{comment}{} = {quote}{value}{quote}\n", knob.key);
+            let names = format!(" Environment {}, flag --{}.", knob.env(), knob.flag());
+            out += &knob.lines(self, &defaults, &names);
         }
         out
     }
 }
 
-impl Knob {
+/// Sets the one of `knobs` that has this key, from text.
+pub(crate) fn set<T>(knobs: &'static [Knob<T>], of: &mut T, key: &str, text: &str) -> Result<(), Refused> {
+    let knob = knobs.iter().find(|knob| knob.key == key);
+    let Some(knob) = knob else { return Err(unknown(key, knobs.iter().map(|knob| knob.key))) };
+    let raw = knob.parse(text)?;
+    knob.within(raw, Some(text))?;
+    *(knob.field)(of) = u64::try_from(raw).map_err(|_| knob.refuse(Some(text), "is too large"))?;
+    Ok(())
+}
+
+impl<T> Knob<T> {
     /// The knob's value as [`Policy::set`] reads it back: `1GiB`, `7d`, `32`.
-    pub fn text(&self, policy: &Policy) -> String {
-        self.print(self.value(policy))
+    pub fn text(&self, of: &T) -> String {
+        self.print(self.value(of))
+    }
+
+    /// Refuses a value that is out of the knob's range.
+    pub(crate) fn check(&self, of: &T) -> Result<(), Refused> {
+        self.within(u128::from((self.get)(of)), None)
+    }
+
+    /// Lines of a settings file: what it is, its range, its value; a default stands as a comment.
+    pub(crate) fn lines(&self, of: &T, defaults: &T, names: &str) -> String {
+        let (min, max) = (self.print(self.min), self.print(self.max));
+        let mut out = format!("\n# {}\n# {min} to {max}", self.help);
+        if let Some(zero) = self.zero {
+            out += &format!("; 0: {zero}");
+        }
+        let comment = if self.value(of) == self.value(defaults) { "# " } else { "" };
+        let quote = if self.unit == Unit::Count { "" } else { "\"" };
+        out + &format!(".{names}\n{comment}{} = {quote}{}{quote}\n", self.key, self.text(of))
     }
 
     /// A number of written units, with the largest suffix that divides it.
@@ -194,7 +209,7 @@ pub(super) fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str> + Clon
 }
 
 /// Insertions, deletions and replacements that turn `a` into `b`.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     // Longer than any key can be near to: not worth the work.
     if a.len() > 128 {
         return usize::MAX;

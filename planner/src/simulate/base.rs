@@ -19,15 +19,29 @@ pub(super) fn fold(facts: &mut TableFacts, shard: &str, sstables: &[SsTableId], 
     let folded: Vec<_> = listed.filter(|s| sstables.contains(&s.id())).collect();
     let Some(rows) = total(folded.iter().map(|s| s.rows)).filter(|rows| *rows > 0) else { return };
     let bytes = total(folded.iter().map(|s| s.bytes));
-    if let Some(fragments) = &mut facts.fragments {
+    moved_in(facts, &Moved { rows, bytes }, now_ms);
+}
+
+/// Rows that come into the base in one file.
+pub(super) struct Moved {
+    pub(super) rows: u64,
+    pub(super) bytes: Option<u64>,
+}
+
+/// A fragment more, that no index covers; its id, where fragments are measured.
+pub(super) fn moved_in(facts: &mut TableFacts, moved: &Moved, now_ms: u64) -> Option<u64> {
+    let Moved { rows, bytes } = *moved;
+    let id = facts.fragments.as_mut().map(|fragments| {
         let id = fragments.last().map_or(0, |f| f.id.saturating_add(1));
         fragments.push(FragmentFacts { id, rows, deleted: Some(0), bytes, ..FragmentFacts::default() });
-    }
+        id
+    });
     facts.rows = facts.rows.map(|all| all.saturating_add(rows));
     for index in &mut facts.indexes {
         index.unindexed_rows = index.unindexed_rows.map(|all| all.saturating_add(rows));
         index.unindexed_since_ms = index.unindexed_since_ms.or(Some(now_ms));
     }
+    id
 }
 
 pub(super) fn index(facts: &mut TableFacts, names: &[String], op: IndexOp) {

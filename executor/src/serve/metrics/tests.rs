@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use planner::facts::{IndexFacts, RemapFacts, ShardFacts, SsTableFacts};
 
 use super::*;
+use crate::decide::Decider;
 use crate::pod::{Bounds, Pressure};
 use crate::run::fold::FoldReport;
 
@@ -160,6 +161,7 @@ fn everything() -> BTreeMap<Series, f64> {
     metrics.ticked(&Coverage::default(), 0, 1_000);
     metrics.jobs((0, 0), 1);
     metrics.pod(&Pod::new(Pressure::new(Bounds::default())));
+    metrics.policy(&Decider::default());
     metrics.answered("/healthz", 200, Duration::from_millis(1));
     let folded = FoldReport { rows_inserted: 3, bytes_written: 90, ..FoldReport::default() };
     let end = JobEnd::Folded(folded);
