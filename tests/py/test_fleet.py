@@ -165,7 +165,7 @@ def settle(fleet):
         # The cycle that was under way may have seen a table too early.
         return all(process.value(COMPLETED) >= had + 2 for process, had in zip(agents, before))
 
-    until(rest, lambda: fleet.stuck("it does not come to rest"), 4 * MINUTE)
+    until(rest, lambda: fleet.stuck("it does not come to rest"), 12 * MINUTE)
     assert [process.value(NEVER) for process in agents] == [0, 0]
     assert sum(process.value("caretaker_tables") for process in agents) == TABLES
     for name in ("agent a", "agent b"):

@@ -41,6 +41,7 @@ const JOB: &Columns = &[
     ("failure", false),
     ("spec", false),
     ("result", false),
+    ("policy", false),
 ];
 
 /// Those of something that happened to a job.
